@@ -1,0 +1,65 @@
+"""Talk to vLLM engine cores: handshake, requests, outputs, aborts and utility calls."""
+
+from umbel_engine.client import EngineClient, EngineOptions
+from umbel_engine.errors import (
+    EngineDeadError,
+    EngineError,
+    EngineRequestError,
+    EngineStartError,
+    InvalidRankError,
+    UtilityError,
+)
+from umbel_engine.messages import (
+    ABORTED,
+    Finish,
+    Logprobs,
+    Stage,
+    Step,
+    TokenDelta,
+    TokenStage,
+)
+from umbel_engine.samples import Child, Fanout, Sample, Samples, Sink, merge
+from umbel_engine.wire import (
+    EngineCoreOutput,
+    EngineCoreOutputs,
+    EngineCoreRequest,
+    FinishReason,
+    PrefillStats,
+    RepetitionDetection,
+    SamplingParams,
+    SchedulerStats,
+    StructuredOutputs,
+)
+
+__all__ = [
+    "ABORTED",
+    "Child",
+    "EngineClient",
+    "EngineCoreOutput",
+    "EngineCoreOutputs",
+    "EngineCoreRequest",
+    "EngineDeadError",
+    "EngineError",
+    "EngineOptions",
+    "EngineRequestError",
+    "EngineStartError",
+    "Fanout",
+    "Finish",
+    "FinishReason",
+    "InvalidRankError",
+    "Logprobs",
+    "PrefillStats",
+    "RepetitionDetection",
+    "Sample",
+    "Samples",
+    "SamplingParams",
+    "SchedulerStats",
+    "Sink",
+    "Stage",
+    "Step",
+    "StructuredOutputs",
+    "TokenDelta",
+    "TokenStage",
+    "UtilityError",
+    "merge",
+]

@@ -1,0 +1,401 @@
+"""The client of engine cores: its sockets, its tables, its way of dying."""
+
+import asyncio
+import itertools
+import logging
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar
+
+import msgspec
+import zmq
+from zmq.utils.monitor import parse_monitor_message
+
+from umbel_engine.errors import EngineDeadError, EngineStartError, UtilityError
+from umbel_engine.handshake import Handshake, perform
+from umbel_engine.messages import ABORTED, Finish, Stage, Step
+from umbel_engine.reader import Reader
+from umbel_engine.routing import Engine, Routing
+from umbel_engine.samples import Fanout, Receiver, Sample, Samples, Wakeable
+from umbel_engine.wire import (
+    ABORT,
+    ADD,
+    ENGINE_CORE_DEAD,
+    UTILITY,
+    Addresses,
+    EngineCoreOutputs,
+    UtilityOutput,
+)
+
+logger = logging.getLogger(__name__)
+
+ItemT = TypeVar("ItemT")
+
+HEARTBEAT_INTERVAL_MS = 5_000
+HEARTBEAT_TIMEOUT_MS = 15_000
+
+StepListener = Callable[[EngineCoreOutputs, Step], None]
+"""Sees every message of an engine before its outputs are handed to their samples."""
+
+
+class EngineOptions(msgspec.Struct, frozen=True):
+    """How engines are found.
+
+    `handshake_address` is `tcp://host:port` (port 0 or `*` for a free one) or `ipc://path`.
+    With `local_engines`, requests and outputs travel over ipc whatever the handshake uses.
+    `ready_timeout` is in seconds.
+    """
+
+    handshake_address: str = "tcp://127.0.0.1:0"
+    engine_count: int = 1
+    local_engines: bool = False
+    ready_timeout: float = 600.0
+
+
+class EngineClient:
+    """A connection to one or more engine cores.
+
+    It binds its sockets when it is made, so that engines can be started with
+    `handshake_address`; `wait_ready` returns when they are there.  It belongs to the event loop
+    that it was made in.  Use it with `async with`, or call `close`.
+    """
+
+    def __init__(self, options: EngineOptions) -> None:
+        self._options = options
+        self._loop = asyncio.get_running_loop()
+        self._context = zmq.Context()
+        self._directory: tempfile.TemporaryDirectory[str] | None = None
+        self._readers: list[Reader] = []
+        self._input_reader: Reader | None = None
+        self._routing: Routing | None = None
+        self._receivers: dict[str, Receiver] = {}
+        self._calls: dict[int, asyncio.Future[object]] = {}
+        self._call_ids = itertools.count(1)
+        self._woken: list[Wakeable] = []
+        self._aborts: dict[bytes, list[str]] = {}
+        self._draining = False
+        self._flush_scheduled = False
+        self._closed = False
+        self._peers: set[int] = set()
+        self._decoder = msgspec.msgpack.Decoder(EngineCoreOutputs)
+        self.step_listener: StepListener | None = None
+        self.error: EngineDeadError | None = None
+        """Why no request can be served any more; None while the engines live."""
+        self._death: asyncio.Future[EngineDeadError] = self._loop.create_future()
+        try:
+            self._bind()
+        except BaseException:
+            self.close()
+            raise
+
+    def _bind(self) -> None:
+        options = self._options
+        address = options.handshake_address.replace(":*", ":0")
+        self._handshake_socket = self._context.socket(zmq.ROUTER)
+        self._input_socket = self._context.socket(zmq.ROUTER)
+        self._output_socket = self._context.socket(zmq.PULL)
+        for socket in (self._handshake_socket, self._input_socket, self._output_socket):
+            socket.linger = 0
+            socket.rcvhwm = socket.sndhwm = 0
+            socket.heartbeat_ivl = HEARTBEAT_INTERVAL_MS
+            socket.heartbeat_timeout = HEARTBEAT_TIMEOUT_MS
+            # A frontend that listens on an IPv6 address binds there too.
+            socket.ipv6 = "[" in address
+        # Without it, what is sent to an engine that is gone vanishes.
+        self._input_socket.router_mandatory = True
+        try:
+            self._handshake_socket.bind(address)
+        except zmq.ZMQError as error:
+            raise EngineStartError(f"cannot listen for engines on {address}: {error}") from error
+        self.handshake_address = _endpoint(self._handshake_socket)
+        """Where engines are to say HELLO, with the real port."""
+        if options.local_engines or address.startswith("ipc://"):
+            self._directory = tempfile.TemporaryDirectory(prefix="umbel-")
+            for name, socket in (("input", self._input_socket), ("output", self._output_socket)):
+                socket.bind(f"ipc://{Path(self._directory.name) / name}")
+        else:
+            host = address.removeprefix("tcp://").rpartition(":")[0]
+            self._input_socket.bind(f"tcp://{host}:0")
+            self._output_socket.bind(f"tcp://{host}:0")
+        self._monitor_socket = self._input_socket.get_monitor_socket(
+            zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
+        )
+
+    async def wait_ready(self) -> None:
+        """Wait for the engines; raises EngineStartError, which says how far they came."""
+        addresses = Addresses([_endpoint(self._input_socket)], [_endpoint(self._output_socket)])
+
+        def reply(identity: bytes, payload: bytes) -> None:
+            self._handshake_socket.send_multipart([identity, payload])
+
+        handshake = Handshake(self._options.engine_count, addresses, reply)
+        engines = await perform(
+            handshake, self._handshake_socket, self._input_socket, self._options.ready_timeout
+        )
+        self._routing = Routing(engines)
+        self._input_reader = Reader(self._input_socket, self._on_registration)
+        self._readers = [
+            self._input_reader,
+            Reader(self._output_socket, self._on_output, self._on_drained),
+            Reader(self._monitor_socket, self._on_monitor),
+        ]
+
+    @property
+    def engines(self) -> Sequence[Engine]:
+        """The connected engines, in rank order; empty before they are ready."""
+        return self._routing.engines if self._routing is not None else ()
+
+    @property
+    def max_model_len(self) -> int:
+        """The longest prompt plus output, in tokens, that every engine takes."""
+        return min(engine.ready.max_model_len for engine in self.engines)
+
+    @property
+    def in_flight(self) -> int:
+        """How many samples are registered."""
+        return len(self._receivers)
+
+    async def died(self) -> EngineDeadError:
+        """Wait until the engines are gone, and tell why."""
+        return await asyncio.shield(self._death)
+
+    def check_alive(self) -> None:
+        """Raise EngineDeadError when the engines are gone."""
+        if self.error is not None:
+            raise EngineDeadError(*self.error.args)
+
+    def check_rank(self, rank: int | None) -> None:
+        """Raise InvalidRankError when no engine has this data-parallel rank."""
+        self._ready_routing().check_rank(rank)
+
+    def fan_out(
+        self, fanout: Fanout, stages: Sequence[Stage[ItemT]], interval: int | None
+    ) -> Samples[ItemT]:
+        """Prepare the samples of a request; nothing is sent before they are entered.
+
+        `stages` has one stage per child.  A sample is handed over every `interval` tokens, or,
+        with None, only at its end.
+        """
+        samples = [
+            Sample(child.request_id, stage, interval)
+            for child, stage in zip(fanout.children, stages, strict=True)
+        ]
+        return Samples(self, [(fanout, samples)])
+
+    # What samples need of their client (umbel_engine.samples.Submitter).
+
+    def register(self, receiver: Receiver) -> None:
+        self.check_alive()
+        if receiver.request_id in self._receivers:
+            raise ValueError(f"request id {receiver.request_id!r} is already in use")
+        self._receivers[receiver.request_id] = receiver
+
+    def send(self, receiver: Receiver, payload: bytes, rank: int | None) -> None:
+        self.check_alive()
+        engine = self._ready_routing().pick(rank)
+        receiver.engine = engine.identity
+        self._send(engine.identity, ADD, payload)
+
+    def abort(self, receivers: Sequence[Receiver]) -> None:
+        for receiver in receivers:
+            self._forget(receiver)
+            if receiver.engine is not None and self.error is None:
+                self._aborts.setdefault(receiver.engine, []).append(receiver.request_id)
+        self._schedule_flush()
+
+    def wake(self, group: Wakeable) -> None:
+        self._woken.append(group)
+        self._schedule_flush()
+
+    async def call(self, method: str, *arguments: object) -> list[object]:
+        """Call a utility method on every engine; gives the results in rank order.
+
+        Raises UtilityError with the first failure, after every engine has answered.
+        """
+        self.check_alive()
+        futures: dict[int, asyncio.Future[object]] = {}
+        try:
+            for engine in self.engines:
+                call_id = next(self._call_ids)
+                futures[call_id] = self._calls[call_id] = self._loop.create_future()
+                payload = msgspec.msgpack.encode((0, call_id, method, arguments))
+                self._send(engine.identity, UTILITY, payload)
+            results = await asyncio.gather(*futures.values(), return_exceptions=True)
+        finally:
+            for call_id in futures:
+                self._calls.pop(call_id, None)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        return results
+
+    def die(self, error: EngineDeadError) -> None:
+        """End every sample and every call with this error; the first one counts."""
+        if self.error is not None or self._closed:
+            return
+        logger.error("%s", error)
+        self._aborts.clear()
+        self._end_all(error, Finish("error", error=error))
+        self._schedule_flush()
+
+    def _end_all(self, error: EngineDeadError, finish: Finish) -> None:
+        self.error = error
+        self._death.set_result(error)
+        receivers = list(self._receivers.values())
+        self._receivers.clear()
+        for receiver in receivers:
+            receiver.end(finish)
+        for call in self._calls.values():
+            if not call.done():
+                call.set_exception(error)
+
+    def close(self) -> None:
+        """Abort what still runs, close the sockets and end every waiter."""
+        if self._closed:
+            return
+        running = list(self._receivers.values())
+        self.abort(running)
+        for receiver in running:
+            receiver.end(ABORTED)
+        if self.error is None:
+            self._flush()
+            self._end_all(EngineDeadError("the engine client was closed"), ABORTED)
+        self._flush()
+        self._closed = True
+        for reader in self._readers:
+            reader.close()
+        if hasattr(self, "_monitor_socket"):
+            self._input_socket.disable_monitor()
+        # Aborts that were just written are worth a moment.
+        self._context.destroy(linger=100)
+        if self._directory is not None:
+            self._directory.cleanup()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _ready_routing(self) -> Routing:
+        if self._routing is None:
+            raise RuntimeError("the engines are not ready; await wait_ready() first")
+        return self._routing
+
+    def _send(self, identity: bytes, kind: bytes, payload: bytes) -> None:
+        try:
+            self._input_socket.send_multipart([identity, kind, payload], zmq.NOBLOCK)
+        except zmq.ZMQError as error:
+            dead = EngineDeadError(f"an engine cannot be reached: {error}")
+            self.die(dead)
+            raise dead from error
+        if self._input_reader is not None:
+            self._input_reader.wake()
+
+    def _on_output(self, frames: list[bytes]) -> None:
+        if self.error is not None:
+            return
+        self._draining = True
+        if len(frames) == 1 and frames[0] == ENGINE_CORE_DEAD:
+            self.die(EngineDeadError("the engine core has died; its log says why"))
+            return
+        try:
+            outputs = self._decoder.decode(frames[0])
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            self.die(EngineDeadError(f"an engine sent an output that cannot be decoded: {error}"))
+            return
+        step = Step(outputs.engine_index, outputs.timestamp, time.time(), frames)
+        self._tell_listener(outputs, step)
+        receivers = self._receivers
+        for output in outputs.outputs:
+            receiver = receivers.get(output.request_id)
+            if receiver is None:
+                continue  # it was aborted here while the output was under way
+            receiver.feed(output, step)
+            if receiver.finish is not None:
+                if output.finish_reason is None:
+                    self.abort((receiver,))
+                else:
+                    self._forget(receiver)
+        if outputs.scheduler_stats is not None:
+            self._ready_routing().update(outputs.engine_index, outputs.scheduler_stats)
+        if outputs.utility_output is not None:
+            self._resolve(outputs.utility_output)
+        for request_id in outputs.finished_requests or ():
+            if (receiver := receivers.get(request_id)) is not None:
+                self._forget(receiver)
+                receiver.end(ABORTED)
+
+    def _tell_listener(self, outputs: EngineCoreOutputs, step: Step) -> None:
+        if self.step_listener is not None:
+            try:
+                self.step_listener(outputs, step)
+            except Exception:
+                logger.exception("the step listener failed; serving goes on")
+
+    def _resolve(self, output: UtilityOutput) -> None:
+        call = self._calls.get(output.call_id)
+        if call is None or call.done():
+            return
+        if output.failure_message is not None:
+            call.set_exception(UtilityError(output.failure_message))
+        else:
+            call.set_result(output.result.value if output.result is not None else None)
+
+    def _forget(self, receiver: Receiver) -> None:
+        if (
+            self._receivers.pop(receiver.request_id, None) is not None
+            and receiver.engine is not None
+        ):
+            self._ready_routing().release(receiver.engine)
+
+    def _on_drained(self) -> None:
+        self._draining = False
+        self._flush()
+
+    def _schedule_flush(self) -> None:
+        if not self._draining and not self._flush_scheduled and not self._closed:
+            self._flush_scheduled = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        """Let woken groups hand over, then send the batched aborts, one message per engine."""
+        self._flush_scheduled = False
+        # A sink may wake its group again, by aborting it.
+        while self._woken:
+            woken, self._woken = self._woken, []
+            for group in woken:
+                group.fire()
+        if self._closed:
+            return
+        aborts, self._aborts = self._aborts, {}
+        for identity, request_ids in aborts.items():
+            try:
+                self._send(identity, ABORT, msgspec.msgpack.encode(request_ids))
+            except EngineDeadError:
+                break
+
+    def _on_registration(self, frames: list[bytes]) -> None:
+        index = int.from_bytes(frames[0], "little")
+        logger.warning("engine %d registered again and is ignored; restart this server", index)
+
+    def _on_monitor(self, frames: list[bytes]) -> None:
+        event = parse_monitor_message(frames)
+        if event["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+            self._peers.add(event["value"])
+        elif event["event"] == zmq.EVENT_DISCONNECTED and event["value"] in self._peers:
+            # Someone who never spoke the protocol may come and go.
+            self._peers.discard(event["value"])
+            self.die(EngineDeadError("an engine has closed its connection"))
+
+
+def _endpoint(socket: zmq.Socket[bytes]) -> str:
+    return socket.get_string(zmq.LAST_ENDPOINT)

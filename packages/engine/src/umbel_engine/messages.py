@@ -1,0 +1,202 @@
+"""What the layers above see of an engine's outputs: steps, finishes, token deltas."""
+
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from umbel_engine.errors import EngineError, EngineRequestError
+from umbel_engine.tensors import to_array
+from umbel_engine.wire import (
+    FINISH_REASONS,
+    EngineCoreOutput,
+    FinishReason,
+    LogprobsArrays,
+    PrefillStats,
+)
+
+ItemT_co = TypeVar("ItemT_co", covariant=True)
+
+
+class Step(msgspec.Struct, frozen=True):
+    """What the outputs of one message have in common.
+
+    `timestamp` is on the engine's monotonic clock, `received` on this host's wall clock, both in
+    seconds.  `frames` are the frames of the message, for the arrays in its outputs.
+    """
+
+    engine_index: int
+    timestamp: float
+    received: float
+    frames: Sequence[bytes]
+
+
+class Finish(msgspec.Struct, frozen=True):
+    """How a sample ended.
+
+    `stop_reason` is the stop string or the stop token id; None for an end-of-sequence token and
+    for every other reason.  `error` is set when the reason is "error".
+    """
+
+    reason: FinishReason
+    stop_reason: int | str | None = None
+    error: EngineError | None = None
+
+
+ABORTED = Finish("abort")
+"""The finish of a sample that its caller gave up."""
+
+
+class Stage(Protocol[ItemT_co]):
+    """The part of a sample that turns engine outputs into items, built by the layer above.
+
+    `feed` takes the outputs in order and merges what they bring into the one pending item; it
+    does no I/O and does not wait.  It returns the finish when the sample has ended, which may be
+    before the engine thinks so (a stop string).  `end` ends the sample from this side.  `take`
+    gives the pending item and begins a new one; its last item carries the finish.
+    """
+
+    def feed(self, output: EngineCoreOutput, step: Step) -> Finish | None: ...
+
+    def end(self, finish: Finish) -> None: ...
+
+    def take(self) -> ItemT_co: ...
+
+
+class Logprobs(msgspec.Struct, frozen=True):
+    """Log-probabilities of consecutive positions.
+
+    `token_ids` and `logprobs` are `[positions, k + 1]`: the sampled (or prompt) token, then the k
+    most likely ones.  `ranks` is `[positions]`, the rank of the sampled token, from 1.
+    """
+
+    token_ids: NDArray[np.integer]
+    logprobs: NDArray[np.floating]
+    ranks: NDArray[np.integer]
+
+    def head(self, count: int) -> "Logprobs":
+        """Give the first `count` positions."""
+        return Logprobs(self.token_ids[:count], self.logprobs[:count], self.ranks[:count])
+
+
+class TokenDelta(msgspec.Struct, frozen=True):
+    """What a sample brought since the last hand-over, in tokens.
+
+    `logprobs` has one row per token of `token_ids` when they were asked for.  `prompt_logprobs`
+    (rows for prompt positions 1 and up), `prefill` and `kv_transfer_params` come once.
+    """
+
+    token_ids: list[int]
+    logprobs: Logprobs | None = None
+    prompt_logprobs: Logprobs | None = None
+    prefill: PrefillStats | None = None
+    kv_transfer_params: dict[str, object] | None = None
+    finish: Finish | None = None
+
+
+def read_logprobs(arrays: LogprobsArrays, frames: Sequence[bytes]) -> Logprobs:
+    """Read log-probabilities from a message; raises ValueError when they are not well-formed."""
+    token_ids = to_array(arrays.token_ids, frames)
+    logprobs = to_array(arrays.logprobs, frames)
+    ranks = to_array(arrays.ranks, frames)
+    if token_ids.ndim != 2 or token_ids.shape != logprobs.shape or len(ranks) != len(token_ids):
+        raise ValueError(
+            f"logprobs of shapes {token_ids.shape}, {logprobs.shape} and {ranks.shape} do not match"
+        )
+    return Logprobs(token_ids, logprobs, ranks)  # type: ignore[arg-type]
+
+
+def join_logprobs(chunks: Sequence[Logprobs]) -> Logprobs | None:
+    """Join consecutive log-probabilities; None when there are none."""
+    if not chunks:
+        return None
+    if len(chunks) == 1:
+        return chunks[0]
+    return Logprobs(
+        np.concatenate([chunk.token_ids for chunk in chunks]),
+        np.concatenate([chunk.logprobs for chunk in chunks]),
+        np.concatenate([chunk.ranks for chunk in chunks]),
+    )
+
+
+def finish_of(output: EngineCoreOutput) -> Finish | None:
+    """Give the finish that an engine output carries, None while the sample goes on.
+
+    An error without an error object is the engine's "Internal server error"
+    (vllm/entrypoints/openai, GenerationError).
+    """
+    if output.finish_reason is None:
+        return None
+    reason = FINISH_REASONS[output.finish_reason]
+    if reason != "error":
+        return Finish(reason, output.stop_reason)
+    if output.error is None:
+        return Finish(reason, error=EngineRequestError("Internal server error"))
+    fault = output.error
+    return Finish(reason, error=EngineRequestError(fault.message, fault.code, fault.retryable))
+
+
+class TokenStage:
+    """A stage that hands tokens over as they are."""
+
+    __slots__ = (
+        "_finish",
+        "_kv_transfer_params",
+        "_logprobs",
+        "_prefill",
+        "_prompt_logprobs",
+        "_token_ids",
+    )
+
+    def __init__(self) -> None:
+        self._token_ids: list[int] = []
+        self._logprobs: list[Logprobs] = []
+        self._prompt_logprobs: list[Logprobs] = []
+        self._prefill: PrefillStats | None = None
+        self._kv_transfer_params: dict[str, object] | None = None
+        self._finish: Finish | None = None
+
+    def feed(self, output: EngineCoreOutput, step: Step) -> Finish | None:
+        """Merge an output; see `Stage`."""
+        self._finish = finish_of(output)
+        self.add(output, step, len(output.new_token_ids))
+        return self._finish
+
+    def add(self, output: EngineCoreOutput, step: Step, count: int) -> None:
+        """Merge the first `count` tokens of an output and what came with them."""
+        tokens = output.new_token_ids
+        self._token_ids += tokens if count == len(tokens) else tokens[:count]
+        if output.new_logprobs is not None:
+            self._logprobs.append(read_logprobs(output.new_logprobs, step.frames).head(count))
+        if output.new_prompt_logprobs_tensors is not None:
+            self._prompt_logprobs.append(
+                read_logprobs(output.new_prompt_logprobs_tensors, step.frames)
+            )
+        if output.prefill_stats is not None:
+            self._prefill = output.prefill_stats
+        if output.kv_transfer_params is not None:
+            self._kv_transfer_params = output.kv_transfer_params
+
+    def end(self, finish: Finish) -> None:
+        """End the sample from this side; see `Stage`."""
+        self._finish = finish
+
+    def take(self) -> TokenDelta:
+        """Give what is pending and begin anew."""
+        delta = TokenDelta(
+            self._token_ids,
+            join_logprobs(self._logprobs),
+            join_logprobs(self._prompt_logprobs),
+            self._prefill,
+            self._kv_transfer_params,
+            self._finish,
+        )
+        self._token_ids = []
+        if self._logprobs:
+            self._logprobs = []
+        if self._prompt_logprobs:
+            self._prompt_logprobs = []
+        self._prefill = None
+        return delta

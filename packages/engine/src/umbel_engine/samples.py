@@ -1,0 +1,396 @@
+"""Samples: one stream per sample, one sink per group of siblings.
+
+A sample collects what arrives for it in one pending item, whether or not anyone reads.  A group of
+siblings hands over through one sink, a plain callback that fires once per drain of the engine's
+socket with the samples that became ready.  Without a sink, samples are read by async iteration.
+"""
+
+import asyncio
+import logging
+import warnings
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from types import TracebackType
+from typing import Generic, NamedTuple, Protocol, Self, TypeVar, overload
+
+from umbel_engine.errors import EngineError
+from umbel_engine.messages import ABORTED, Finish, Stage, Step
+from umbel_engine.wire import EncodedRequest, EngineCoreOutput, EngineCoreRequest
+
+logger = logging.getLogger(__name__)
+
+ItemT = TypeVar("ItemT")
+
+SENDS_PER_TURN = 64
+"""How many children are sent before other work of the event loop gets its turn."""
+
+
+class Child(NamedTuple):
+    """What one engine request of a fan-out has of its own."""
+
+    request_id: str
+    seed: int | None
+
+
+class Receiver(Protocol):
+    """What the client knows of a sample: where its outputs go, and where it was sent."""
+
+    request_id: str
+    engine: bytes | None
+    finish: Finish | None
+
+    def feed(self, output: EngineCoreOutput, step: Step) -> None: ...
+
+    def end(self, finish: Finish) -> None: ...
+
+
+class Wakeable(Protocol):
+    """Something that hands over when the current drain is done."""
+
+    def fire(self) -> None: ...
+
+
+class Submitter(Protocol):
+    """The client that samples are sent through."""
+
+    def register(self, receiver: Receiver) -> None:
+        """Route outputs with the receiver's request id to it; raises when the engines are dead."""
+
+    def send(self, receiver: Receiver, payload: bytes, rank: int | None) -> None:
+        """Send the ADD of a registered receiver to an engine."""
+
+    def abort(self, receivers: Sequence[Receiver]) -> None:
+        """Take receivers off the tables and tell their engines with the next batch of aborts."""
+
+    def wake(self, group: Wakeable) -> None:
+        """Let the group hand over at the end of this drain, or in the loop's next turn."""
+
+
+class Sample(Generic[ItemT]):
+    """The stream of one engine request.
+
+    Read it with `async for`, or with `take` from the sink of its group.
+    """
+
+    __slots__ = (
+        "_group",
+        "_has_pending",
+        "_interval",
+        "_is_ready",
+        "_stage",
+        "_tokens_since_ready",
+        "_waiter",
+        "engine",
+        "finish",
+        "request_id",
+    )
+
+    def __init__(self, request_id: str, stage: Stage[ItemT], interval: int | None) -> None:
+        self.request_id = request_id
+        self.finish: Finish | None = None
+        """How the sample ended; None while it runs."""
+        self.engine: bytes | None = None
+        """The identity of the engine that it was sent to."""
+        self._stage = stage
+        self._interval = interval
+        # The first token is always worth a hand-over (vllm/v1/engine/output_processor.py).
+        self._tokens_since_ready = interval or 0
+        self._has_pending = False
+        self._is_ready = False
+        self._waiter: asyncio.Future[None] | None = None
+        self._group: Group[ItemT]
+
+    def take(self) -> ItemT | None:
+        """Give the pending item and clear it, without waiting; None when nothing is pending."""
+        if not self._has_pending:
+            return None
+        self._has_pending = self._is_ready = False
+        return self._stage.take()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ItemT:
+        while (item := self.take()) is None:
+            if self.finish is not None:
+                raise StopAsyncIteration
+            if self._waiter is not None:
+                raise RuntimeError("this sample is already being read")
+            self._group.check_no_sink()
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        return item
+
+    def feed(self, output: EngineCoreOutput, step: Step) -> None:
+        """Take in an engine output; called by the client for every output of a message."""
+        try:
+            self.finish = self._stage.feed(output, step)
+        except Exception as error:
+            logger.exception("request %s: its output could not be processed", self.request_id)
+            self._end(Finish("error", error=EngineError(f"output could not be processed: {error}")))
+            return
+        self._has_pending = True
+        if self.finish is not None:
+            self._group.add_finished(self)
+        elif self._interval is not None and output.new_token_ids:
+            self._tokens_since_ready += len(output.new_token_ids)
+            if self._tokens_since_ready >= self._interval:
+                self._tokens_since_ready = 0
+                # One that is ready and was not taken yet has been announced already.
+                if not self._is_ready:
+                    self._is_ready = True
+                    self._group.add_ready(self)
+
+    def end(self, finish: Finish) -> None:
+        """End the sample from this side; called by the client when an engine is gone."""
+        if self.finish is None:
+            self._end(finish)
+
+    def _end(self, finish: Finish) -> None:
+        self.finish = finish
+        self._has_pending = True
+        self._stage.end(finish)
+        self._group.add_finished(self)
+
+    def wake_waiter(self) -> None:
+        """Wake the task that awaits the next item, if there is one."""
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+Sink = Callable[[list[Sample[ItemT]]], None]
+"""Takes the samples of a group that became ready; called from the event loop, once per drain.
+
+A sample may have nothing to take when it comes to its turn.
+"""
+
+
+class Group(Generic[ItemT]):
+    """What the samples of one `Samples` share; owned by it."""
+
+    __slots__ = (
+        "_done",
+        "_ready",
+        "_submitter",
+        "error",
+        "samples",
+        "sink",
+        "unfinished",
+        "waiter",
+    )
+
+    def __init__(self, submitter: Submitter, samples: Sequence[Sample[ItemT]]) -> None:
+        self.samples = samples
+        self.sink: Sink[ItemT] | None = None
+        self.waiter: asyncio.Future[None] | None = None
+        self.unfinished = len(samples)
+        self.error: Exception | None = None
+        self._submitter = submitter
+        self._ready: list[Sample[ItemT]] = []
+        self._done: asyncio.Future[None] | None = None
+        for sample in samples:
+            sample._group = self
+
+    def add_ready(self, sample: Sample[ItemT]) -> None:
+        """Hand the sample over with the next firing of the sink."""
+        if not self._ready:
+            self._submitter.wake(self)
+        self._ready.append(sample)
+
+    def add_finished(self, sample: Sample[ItemT]) -> None:
+        """Hand over the end of a sample."""
+        self.unfinished -= 1
+        self.add_ready(sample)
+
+    def check_no_sink(self) -> None:
+        """Raise when the group is not to be read by iteration."""
+        if self.sink is not None:
+            raise RuntimeError("these samples have a sink, which takes their items")
+
+    def fire(self) -> None:
+        """Hand over the ready samples; a sink that fails, fails this group alone."""
+        ready, self._ready = self._ready, []
+        if self.sink is not None:
+            try:
+                self.sink(ready)
+            except Exception as error:
+                logger.exception("a sink failed; its samples are aborted")
+                self._fail(error)
+        else:
+            for sample in ready:
+                sample.wake_waiter()
+            if self.waiter is not None and not self.waiter.done():
+                self.waiter.set_result(None)
+        if self._done is not None and self.unfinished == 0 and not self._done.done():
+            self._done.set_result(None)
+
+    def _fail(self, error: Exception) -> None:
+        self.error = error
+        self.sink = None
+        running = [sample for sample in self.samples if sample.finish is None]
+        self._submitter.abort(running)
+        for sample in running:
+            sample.end(ABORTED)
+
+    async def wait(self) -> None:
+        """Wait until every sample has been handed over to its end; raises the sink's error."""
+        if self.unfinished or self._ready:
+            if self._done is None:
+                self._done = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._done)
+        if self.error is not None:
+            raise self.error
+
+
+class Fanout(NamedTuple):
+    """One request and its children, as they will be sent.
+
+    `on_open` is called once, before the children are registered.
+    """
+
+    request: EngineCoreRequest
+    children: Sequence[Child]
+    on_open: Callable[[], None]
+
+
+class Samples(Generic[ItemT]):
+    """The streams of a fan-out, in index order.
+
+    Nothing is sent before `async with samples:` is entered; on the way out, however it is left,
+    whatever still runs is aborted.
+    """
+
+    def __init__(
+        self,
+        submitter: Submitter,
+        parts: Sequence[tuple[Fanout, Sequence[Sample[ItemT]]]],
+    ) -> None:
+        self._submitter = submitter
+        self._parts = parts
+        self._group = Group(submitter, [sample for _, samples in parts for sample in samples])
+        self._state = "new"
+
+    def __len__(self) -> int:
+        return len(self._group.samples)
+
+    @overload
+    def __getitem__(self, index: int) -> Sample[ItemT]: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Sample[ItemT]]: ...
+
+    def __getitem__(self, index: int | slice) -> Sample[ItemT] | Sequence[Sample[ItemT]]:
+        return self._group.samples[index]
+
+    def __iter__(self) -> Iterator[Sample[ItemT]]:
+        return iter(self._group.samples)
+
+    @property
+    def sink(self) -> Sink[ItemT] | None:
+        """The callback that takes ready samples; None when they are read by iteration."""
+        return self._group.sink
+
+    @sink.setter
+    def sink(self, sink: Sink[ItemT] | None) -> None:
+        self._group.sink = sink
+
+    @property
+    def error(self) -> BaseException | None:
+        """What the sink raised, if it did."""
+        return self._group.error
+
+    async def __aiter__(self) -> AsyncIterator[tuple[int, ItemT]]:
+        """Iterate over (index, item) of all samples in the order of arrival."""
+        group = self._group
+        group.check_no_sink()
+        while True:
+            last = group.unfinished == 0
+            for index, sample in enumerate(group.samples):
+                if (item := sample.take()) is not None:
+                    yield index, item
+            if last:
+                return
+            if group.waiter is not None:
+                raise RuntimeError("these samples are already being read")
+            group.waiter = asyncio.get_running_loop().create_future()
+            try:
+                await group.waiter
+            finally:
+                group.waiter = None
+
+    async def finished(self) -> None:
+        """Wait until the last finish has been handed over; raises what the sink raised."""
+        await self._group.wait()
+
+    async def __aenter__(self) -> Self:
+        if self._state != "new":
+            raise RuntimeError("samples can be entered once")
+        self._state = "open"
+        try:
+            await self._send()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    async def _send(self) -> None:
+        for fanout, samples in self._parts:
+            fanout.on_open()
+            for sample in samples:
+                self._submitter.register(sample)
+        sent = 0
+        for fanout, samples in self._parts:
+            encoded = EncodedRequest(fanout.request)
+            for child, sample in zip(fanout.children, samples, strict=True):
+                if sample.finish is None:
+                    payload = encoded.payload(child.request_id, child.seed)
+                    self._submitter.send(sample, payload, fanout.request.data_parallel_rank)
+                sent += 1
+                if sent % SENDS_PER_TURN == 0:
+                    await asyncio.sleep(0)
+
+    def abort(self) -> None:
+        """End every unfinished sample with the reason "abort"; its reader gets that finish."""
+        unfinished = [sample for sample in self._group.samples if sample.finish is None]
+        if unfinished and self._state == "open":
+            self._submitter.abort(unfinished)
+            for sample in unfinished:
+                sample.end(ABORTED)
+
+    def close(self) -> None:
+        """Abort what still runs and end the hand-over; also done by leaving `async with`."""
+        if self._state == "open":
+            self._group.sink = None
+            self.abort()
+        self._state = "closed"
+
+    def merge_into_parts(self) -> Sequence[tuple[Fanout, Sequence[Sample[ItemT]]]]:
+        """Give up the samples to a group that is being merged from this one."""
+        if self._state != "new":
+            raise RuntimeError("only samples that were not entered yet can be merged")
+        self._state = "merged"
+        return self._parts
+
+    def __del__(self) -> None:
+        if getattr(self, "_state", "new") == "open":
+            warnings.warn(
+                "samples were dropped without being closed", ResourceWarning, stacklevel=1
+            )
+            self.close()
+
+
+def merge(*groups: Samples[ItemT]) -> Samples[ItemT]:
+    """Join groups into one, with one sink and one lifecycle, in the order given."""
+    first = groups[0]
+    parts = [part for group in groups for part in group.merge_into_parts()]
+    return Samples(first._submitter, parts)

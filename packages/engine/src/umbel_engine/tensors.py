@@ -1,0 +1,80 @@
+"""Arrays on the wire: a triple of dtype, shape and data, inline or in an auxiliary frame.
+
+The layout is that of vllm/v1/serial_utils.py.  Small arrays travel inside the MessagePack
+payload as extension type 3; larger ones are frames of their own, and the triple holds the frame's
+position, counted from the payload, which is position 0.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+RAW_VIEW = 3
+"""The MessagePack extension type that carries an array's bytes."""
+
+INLINE_LIMIT = 256
+"""Arrays of fewer bytes than this travel inline (VLLM_MSGPACK_ZERO_COPY_THRESHOLD)."""
+
+Array = NDArray[np.generic]
+
+
+class WireArray(msgspec.Struct, array_like=True, frozen=True):
+    """One array as it stands in a message.
+
+    `dtype` is numpy's string (`"<i4"`) or torch's bare name (`"int64"`).
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    data: int | msgspec.msgpack.Ext
+
+
+_TORCH_DTYPES = {
+    "bool": "|b1",
+    "uint8": "|u1",
+    "int8": "|i1",
+    "int16": "<i2",
+    "int32": "<i4",
+    "int64": "<i8",
+    "float16": "<f2",
+    "float32": "<f4",
+    "float64": "<f8",
+}
+
+
+def to_array(wire: WireArray, frames: Sequence[bytes]) -> Array:
+    """Read an array from a message; the result owns its memory.
+
+    `frames` are the frames of the message, the MessagePack payload first.  Raises ValueError when
+    the triple does not describe an array (unknown type, missing frame, wrong size).
+    """
+    if isinstance(wire.data, int):
+        if not 0 < wire.data < len(frames):
+            raise ValueError(
+                f"array data in frame {wire.data}, but the message has {len(frames)} frames"
+            )
+        data: bytes | memoryview = frames[wire.data]
+    elif wire.data.code == RAW_VIEW:
+        data = memoryview(wire.data.data)
+    else:
+        raise ValueError(f"array data in extension type {wire.data.code}, expected {RAW_VIEW}")
+    try:
+        dtype = np.dtype(_TORCH_DTYPES.get(wire.dtype, wire.dtype))
+    except TypeError as error:
+        raise ValueError(f"array of unknown type {wire.dtype!r}") from error
+    if dtype.hasobject:
+        raise ValueError(f"array of type {wire.dtype!r} cannot come over the wire")
+    # A view would keep the whole frame alive for as long as one row of it is kept.
+    return np.frombuffer(data, dtype).reshape(wire.shape).copy()
+
+
+def from_array(array: Array, frames: list[bytes]) -> WireArray:
+    """Write an array for a message; large data is appended to `frames` (payload excluded)."""
+    contiguous = np.ascontiguousarray(array)
+    data = contiguous.tobytes()
+    if contiguous.nbytes < INLINE_LIMIT or array.ndim == 0:
+        return WireArray(array.dtype.str, array.shape, msgspec.msgpack.Ext(RAW_VIEW, data))
+    frames.append(data)
+    return WireArray(array.dtype.str, array.shape, len(frames))
