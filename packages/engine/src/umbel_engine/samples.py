@@ -10,7 +10,7 @@ import logging
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from types import TracebackType
-from typing import Generic, NamedTuple, Protocol, Self, TypeVar, overload
+from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar, overload
 
 from umbel_engine.errors import EngineError
 from umbel_engine.messages import ABORTED, Finish, Stage, Step
@@ -247,12 +247,12 @@ class Group(Generic[ItemT]):
 class Fanout(NamedTuple):
     """One request and its children, as they will be sent.
 
-    `on_open` is called once, before the children are registered.
+    `on_open` is called once with the samples of the children, before they are registered.
     """
 
     request: EngineCoreRequest
     children: Sequence[Child]
-    on_open: Callable[[], None]
+    on_open: "Callable[[Sequence[Sample[Any]]], None]" = lambda samples: None
 
 
 class Samples(Generic[ItemT]):
@@ -345,7 +345,7 @@ class Samples(Generic[ItemT]):
 
     async def _send(self) -> None:
         for fanout, samples in self._parts:
-            fanout.on_open()
+            fanout.on_open(samples)
             for sample in samples:
                 self._submitter.register(sample)
         sent = 0

@@ -1,0 +1,48 @@
+"""The output processor: what becomes of the text of one sample."""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeAlias
+
+import msgspec
+
+
+class ContentDelta(msgspec.Struct, frozen=True, gc=False):
+    """Text to append to the content of the answer."""
+
+    text: str
+
+
+OutputEvent: TypeAlias = ContentDelta
+"""What an output processor finds in the text of a sample."""
+
+
+class OutputProcessor(Protocol):
+    """Turns the text of one sample into events.
+
+    `feed` takes what is new, in order: text, and the ids of the tokens that it came from (text may
+    lag behind its tokens).  `finish` is called once, after the last text, and gives what was held
+    back.  Text cut in any way gives the same answer in the end.  A processor has state, so every
+    sample has one of its own.
+    """
+
+    def feed(self, text: str, token_ids: Sequence[int]) -> list[OutputEvent]: ...
+
+    def finish(self) -> list[OutputEvent]: ...
+
+
+OutputProcessorFactory: TypeAlias = Callable[[], OutputProcessor]
+"""Makes the output processor of one sample; called once per sample."""
+
+
+class PlainTextProcessor:
+    """An output processor for which all text is content."""
+
+    __slots__ = ()
+
+    def feed(self, text: str, token_ids: Sequence[int]) -> list[OutputEvent]:
+        """Give the text as content; nothing for empty text."""
+        return [ContentDelta(text)] if text else []
+
+    def finish(self) -> list[OutputEvent]:
+        """Give nothing: no text is held back."""
+        return []

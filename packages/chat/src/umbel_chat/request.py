@@ -1,0 +1,29 @@
+"""A request in messages."""
+
+import msgspec
+
+from umbel_text import SamplingOptions
+
+
+class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A conversation to continue, for every sample alike.
+
+    `messages` are OpenAI's, decoded from JSON.  `template_arguments` are handed to the chat
+    template.  See `umbel_text.TextRequest` for the other fields.
+    """
+
+    request_id: str
+    messages: list[object]
+    sampling: SamplingOptions
+    arrival_time: float
+    add_generation_prompt: bool = True
+    continue_final_message: bool = False
+    template_arguments: dict[str, object] = {}
+    add_special_tokens: bool = False
+    max_tokens_name: str = "max_tokens"
+    stream_interval: int | None = 1
+    cache_salt: str | None = None
+    data_parallel_rank: int | None = None
+    priority: int = 0
+    session_id: str | None = None
+    trace_headers: dict[str, str] | None = None

@@ -1,0 +1,312 @@
+"""The chat template: from a conversation to the text of a prompt.
+
+Templates are written for transformers' template environment, which this one equals
+(transformers/utils/chat_template_utils.py); which variables they are given, and in which words they
+are refused, is vLLM's rule (vllm/renderers/hf.py).
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import NoReturn
+
+from jinja2 import Template, TemplateError, meta, nodes
+from jinja2.ext import Extension
+from jinja2.parser import Parser
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from umbel_chat.content import ContentFormat, detect_content_format
+from umbel_chat.errors import ChatTemplateError, InvalidChatError
+from umbel_chat.messages import Message, fold_developer_messages
+
+NO_TEMPLATE = (
+    "As of transformers v4.44, default chat template is no longer allowed, so you must provide a "
+    "chat template if the tokenizer does not define one."
+)
+NO_MESSAGES = "Cannot apply chat template to an empty conversation. Provide at least one message."
+CONTINUES_AND_STARTS = (
+    "continue_final_message and add_generation_prompt are not compatible. Use "
+    "continue_final_message when you want the model to continue the final message, and "
+    "add_generation_prompt when you want to add a header that will prompt it to start a new "
+    "assistant message instead."
+)
+NOTHING_TO_CONTINUE = (
+    'continue_final_message is set but the final message has no "content" to continue!'
+)
+NO_TEXT_TO_CONTINUE = (
+    "continue_final_message is set but we could not find any text to continue in the final message!"
+)
+CONTENT_NOT_ACCEPTED = (
+    'continue_final_message is set to "content" but this is not an accepted field in the '
+    "chat_template"
+)
+FINAL_MESSAGE_CHANGED = (
+    "continue_final_message is set but the final message does not appear in the chat after applying "
+    "the chat template! This can happen if the chat template deletes portions of the final message. "
+    "Please verify the chat template and final message in your chat to ensure they are compatible."
+)
+UNTRUSTED_TEMPLATE = (
+    "Chat template is passed with request, but --trust-request-chat-template is not set. Refused "
+    "request with untrusted chat template."
+)
+
+# Appended to the message that is to be continued, to find its end in the rendered text. The space
+# tells whether the template trims what it is given.
+END_MARK = "END_OF_THE_FINAL_MESSAGE_TO_CONTINUE "
+
+DECIDED_BY_REQUEST = frozenset(
+    {"add_generation_prompt", "continue_final_message", "chat_template", "tokenize"}
+)
+"""Template arguments that have no effect, since the request or the server decides on them."""
+
+
+class GenerationBlocks(Extension):
+    """The tag `{% generation %}`, which marks what the model said for training; renders its body."""
+
+    tags = {"generation"}  # noqa: RUF012 (jinja2 declares it so)
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return nodes.Scope(body, lineno=line)
+
+
+class ChatTemplate:
+    """A chat template, compiled once; it has no state and may render on several threads.
+
+    `source` is its Jinja text; without one every rendering is refused, as vLLM does when a model
+    has no template.  `special_tokens` are the tokenizer's, by the names that templates use
+    (`bos_token`, ...).  `now` is the local time for templates that print the date.  Raises
+    ChatTemplateError when the source is not a valid template.
+    """
+
+    def __init__(
+        self,
+        source: str | None,
+        special_tokens: Mapping[str, str] | None = None,
+        now: Callable[[], datetime] = datetime.now,
+    ) -> None:
+        self._source = source or ""
+        self._special_tokens = dict(special_tokens or {})
+        self._template: Template | None = None
+        self._used: set[str] = set()
+        self.content_format: ContentFormat = "string"
+        """The form of content that the template was written for."""
+        if source is not None:
+            try:
+                self._compile(source, make_environment(now))
+            except (TemplateError, RecursionError) as error:
+                raise ChatTemplateError(f"the chat template is not valid: {error}") from error
+
+    def _compile(self, source: str, environment: ImmutableSandboxedEnvironment) -> None:
+        parsed = environment.parse(source)
+        self._used = meta.find_undeclared_variables(parsed)
+        self.content_format = detect_content_format(parsed)
+        self._template = environment.from_string(source)
+
+    def render(
+        self,
+        conversation: Sequence[Message],
+        *,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        tools: Sequence[object] | None = None,
+        documents: Sequence[object] | None = None,
+        template_kwargs: Mapping[str, object] | None = None,
+    ) -> str:
+        """Render a conversation, as `read_messages` gives it for this template's content format.
+
+        `template_kwargs` are the request's `chat_template_kwargs`: the template sees those that it
+        uses and that are neither null nor "auto".  `tools` among them replace the argument
+        `tools`; all other arguments of this method win.  Raises InvalidChatError for whatever the
+        template does not get along with, in the template's words where it has some.
+        """
+        if self._template is None:
+            raise InvalidChatError(NO_TEMPLATE)
+        if not conversation:
+            raise InvalidChatError(NO_MESSAGES)
+        variables = self._select(template_kwargs or {})
+        variables.setdefault("tools", tools)
+        if documents is not None or "documents" not in variables:
+            variables["documents"] = documents
+        for name in ("tools", "documents"):
+            _check_objects(name, variables[name])
+        messages = self._fit_roles(conversation)
+        if not continue_final_message:
+            return self._render(messages, add_generation_prompt, variables)
+        if add_generation_prompt:
+            raise InvalidChatError(CONTINUES_AND_STARTS)
+        if "content" not in self._source:
+            raise InvalidChatError(CONTENT_NOT_ACCEPTED)
+        marked, text = _mark_end(messages[-1])
+        return _cut_at_mark(self._render([*messages[:-1], marked], False, variables), text)
+
+    def _fit_roles(self, conversation: Sequence[Message]) -> Sequence[Message]:
+        knows_developer = '"developer"' in self._source or "'developer'" in self._source
+        if knows_developer or all(message.get("role") != "developer" for message in conversation):
+            return conversation
+        return fold_developer_messages(conversation)
+
+    def _select(self, template_kwargs: Mapping[str, object]) -> dict[str, object]:
+        given = {
+            name: value
+            for name, value in template_kwargs.items()
+            if value is not None and value != "auto"
+        }
+        if "chat_template" in given:
+            raise InvalidChatError(UNTRUSTED_TEMPLATE)
+        for name in ("messages", "conversation"):
+            if name in given:
+                raise InvalidChatError(f"chat_template_kwargs must not contain {name!r}.")
+        accepted = (self._used | {"tools", "documents"}) - DECIDED_BY_REQUEST
+        return {name: value for name, value in given.items() if name in accepted}
+
+    def _render(
+        self,
+        messages: Sequence[Message],
+        add_generation_prompt: bool,
+        variables: Mapping[str, object],
+    ) -> str:
+        assert self._template is not None
+        try:
+            return self._template.render(
+                {
+                    **self._special_tokens,
+                    **variables,
+                    "messages": messages,
+                    "add_generation_prompt": add_generation_prompt,
+                }
+            )
+        except Exception as error:
+            # A template may fail in any way on what a client sent, and each is the request's fault.
+            raise InvalidChatError(_reason(error)) from error
+
+
+def make_environment(now: Callable[[], datetime]) -> ImmutableSandboxedEnvironment:
+    """Make the environment that chat templates are written for."""
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True,
+        lstrip_blocks=True,
+        extensions=[GenerationBlocks, "jinja2.ext.loopcontrols"],
+    )
+    environment.filters["tojson"] = to_json
+    environment.globals["raise_exception"] = raise_exception
+    environment.globals["strftime_now"] = lambda format: now().strftime(format)  # noqa: A006
+    return environment
+
+
+def to_json(
+    value: object,
+    ensure_ascii: bool = False,
+    indent: int | str | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """Write a value as JSON, without the escapes for HTML that Jinja's own filter makes."""
+    return json.dumps(
+        value,
+        ensure_ascii=ensure_ascii,
+        indent=indent,
+        separators=separators,
+        sort_keys=sort_keys,
+    )
+
+
+def raise_exception(message: str) -> NoReturn:
+    """Refuse a conversation, from inside a template."""
+    raise TemplateError(message)
+
+
+def load_chat_template(folder: Path, given: str | None = None) -> str | None:
+    """Load the source of the chat template for the model in a folder.
+
+    `given` is a file or the template itself; otherwise it is `chat_template.jinja` of the folder,
+    or the entry `chat_template` of its `tokenizer_config.json` (the one called "default" of
+    several).  None when there is none.  Raises ChatTemplateError when it cannot be read.  The rule
+    is that of vllm/renderers/chat_utils/chat_template.py and of transformers' tokenizers.
+    """
+    if given is not None:
+        return _load_given(given)
+    try:
+        file = folder / "chat_template.jinja"
+        if file.is_file():
+            return file.read_text(encoding="utf-8")
+        file = folder / "tokenizer_config.json"
+        if not file.is_file():
+            return None
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ChatTemplateError(f"cannot read the chat template from {file}: {error}") from error
+    return _default_of(config.get("chat_template")) if isinstance(config, dict) else None
+
+
+def _load_given(given: str) -> str:
+    try:
+        return Path(given).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        if any(character in given for character in "{}\n"):
+            return given
+        raise ChatTemplateError(
+            f"The supplied chat template ({given}) looks like a file path, but it failed to be "
+            f"opened. Reason: {error}"
+        ) from error
+
+
+def _default_of(templates: object) -> str | None:
+    if isinstance(templates, list):
+        templates = {
+            entry.get("name"): entry.get("template")
+            for entry in templates
+            if isinstance(entry, dict)
+        }
+    if isinstance(templates, dict):
+        templates = templates.get("default")
+    return templates if isinstance(templates, str) else None
+
+
+def _check_objects(name: str, value: object) -> None:
+    if value is None:
+        return
+    if not isinstance(value, Sequence) or not all(isinstance(item, Mapping) for item in value):
+        raise InvalidChatError(f"{name} must be a list of objects.", name)
+
+
+def _mark_end(message: Message) -> tuple[Message, str]:
+    """Mark the end of the text in a message; gives the marked message and the text."""
+    content = message.get("content")
+    if isinstance(content, str):
+        return {**message, "content": content + END_MARK}, content
+    if not isinstance(content, list):
+        raise InvalidChatError(NOTHING_TO_CONTINUE)
+    for index in reversed(range(len(content))):
+        text = content[index].get("text")
+        if isinstance(text, str):
+            part = {**content[index], "text": text + END_MARK}
+            return {**message, "content": [*content[:index], part, *content[index + 1 :]]}, text
+    raise InvalidChatError(NO_TEXT_TO_CONTINUE)
+
+
+def _cut_at_mark(rendered: str, text: str) -> str:
+    """Cut rendered text where the text to continue ends."""
+    mark = END_MARK.rstrip()
+    place = rendered.rfind(mark)
+    if place < 0 or text.strip() not in rendered:
+        raise InvalidChatError(
+            f"{FINAL_MESSAGE_CHANGED}Final message to continue: {text.strip()}\n"
+            f"Rendered chat:\n{rendered.replace(mark, '')}"
+        )
+    if rendered.startswith(END_MARK, place):
+        return rendered[:place]
+    # The template has trimmed the content, so the prompt must not end in space that it would trim.
+    return rendered[:place].rstrip()
+
+
+def _reason(error: BaseException) -> str:
+    """Give the template's own words in a chain of errors, or else what the error says."""
+    current: BaseException | None = error
+    while current is not None:
+        if isinstance(current, TemplateError):
+            return str(current)
+        current = current.__cause__ or current.__context__
+    return str(error) or type(error).__name__

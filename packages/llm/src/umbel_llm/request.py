@@ -1,0 +1,27 @@
+"""A request in tokens."""
+
+import msgspec
+
+from umbel_engine import SamplingParams
+
+
+class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What to generate from, for every sample alike.
+
+    `request_id` is the caller's id, carried to the engine on every child.  `response_id` is the
+    id that `Llm.abort` takes; several requests may share one (the prompts of a completion), and
+    it defaults to the request id.  `arrival_time` is in seconds of the wall clock.  A sample is
+    handed over every `stream_interval` tokens, or, with None, only at its end.
+    """
+
+    request_id: str
+    prompt_token_ids: list[int]
+    sampling_params: SamplingParams
+    arrival_time: float
+    response_id: str | None = None
+    stream_interval: int | None = 1
+    cache_salt: str | None = None
+    data_parallel_rank: int | None = None
+    priority: int = 0
+    session_id: str | None = None
+    trace_headers: dict[str, str] | None = None

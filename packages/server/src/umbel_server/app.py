@@ -1,0 +1,107 @@
+"""The application: routes, and what every request passes on its way to them."""
+
+import hmac
+import logging
+from http import HTTPStatus
+
+import msgspec
+from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
+from prometheus_client import CollectorRegistry
+
+from umbel_chat import ChatLlm
+from umbel_server.errors import error_body
+from umbel_server.failures import api_error_of
+from umbel_server.http_metrics import counting
+from umbel_server.options import ServerOptions
+from umbel_server.routes.chat import add_chat_routes
+from umbel_server.routes.completions import add_completion_routes
+from umbel_server.routes.models import add_model_routes
+from umbel_server.routes.probes import add_probe_routes
+from umbel_server.routes.render import add_render_routes
+from umbel_server.server import SERVER, Server
+from umbel_server.watch import ClientDisconnectedError
+
+logger = logging.getLogger(__name__)
+
+KEYED_PATHS = ("/v1", "/v2", "/inference")
+"""Where an API key is asked for (vllm/entrypoints/serve/middleware)."""
+
+
+def create_app(
+    chat: ChatLlm, options: ServerOptions, registry: CollectorRegistry | None = None
+) -> web.Application:
+    """Make the aiohttp application that serves a model.
+
+    `registry` is what `/metrics` shows; the caller registers the llm layer's metrics on it.  The
+    runner's `handler_cancellation` may be on or off: a client that goes away is noticed either way.
+    """
+    registry = registry if registry is not None else CollectorRegistry()
+    middlewares = [counting(registry), answering_errors]
+    if options.api_keys:
+        middlewares.insert(0, checking_keys(options.api_keys))
+    app = web.Application(middlewares=middlewares, client_max_size=options.max_body_size)
+    app[SERVER] = Server(chat, options, registry)
+    add_probe_routes(app)
+    add_model_routes(app)
+    add_chat_routes(app)
+    add_completion_routes(app)
+    add_render_routes(app)
+    return app
+
+
+@web.middleware
+async def answering_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Turn what a handler raises into an answer; the one place that does."""
+    try:
+        return await handler(request)
+    except ClientDisconnectedError:
+        # Nobody reads this; the status is for the metrics.
+        return web.Response(status=HTTPStatus.BAD_REQUEST)
+    except web.HTTPRequestEntityTooLarge as error:
+        return _plain_error(error, "Request body is too large")
+    except web.HTTPException as error:
+        return _plain_error(error, error.reason)
+    except Exception as error:
+        failure = api_error_of(error)
+        if failure.status == HTTPStatus.INTERNAL_SERVER_ERROR:
+            logger.exception("%s %s failed", request.method, request.path)
+        return web.Response(
+            status=failure.status, body=error_body(failure), content_type="application/json"
+        )
+
+
+def _plain_error(error: web.HTTPException, detail: str) -> web.Response:
+    """Answer as FastAPI does for what no handler saw: an unknown path, a wrong method."""
+    headers = {}
+    if isinstance(error, web.HTTPMethodNotAllowed):
+        headers["Allow"] = ", ".join(sorted(error.allowed_methods))
+    return web.Response(
+        status=error.status,
+        headers=headers,
+        body=msgspec.json.encode({"detail": detail}),
+        content_type="application/json",
+    )
+
+
+def checking_keys(keys: tuple[str, ...]) -> Middleware:
+    """Make the middleware that lets in only who shows one of the keys."""
+    expected = [key.encode() for key in keys]
+
+    @web.middleware
+    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.method == "OPTIONS" or not request.path.startswith(KEYED_PATHS):
+            return await handler(request)
+        scheme, _, key = request.headers.get("Authorization", "").partition(" ")
+        shown = key.encode(errors="surrogateescape")
+        # Every key is compared, in constant time, so that timing tells nothing.
+        matches = [hmac.compare_digest(shown, known) for known in expected]
+        if scheme.lower() == "bearer" and any(matches):
+            return await handler(request)
+        return web.Response(
+            status=HTTPStatus.UNAUTHORIZED,
+            body=b'{"error":"Unauthorized"}',
+            content_type="application/json",
+        )
+
+    return check

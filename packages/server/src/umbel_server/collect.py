@@ -1,0 +1,42 @@
+"""The answer that does not stream: every sample's one item, when all are there."""
+
+import asyncio
+from typing import TypeVar
+
+from aiohttp import web
+
+from umbel_engine import Sample, Samples
+from umbel_server.watch import watched
+
+ItemT = TypeVar("ItemT")
+
+
+async def collect(http: web.Request, samples: Samples[ItemT]) -> list[ItemT]:
+    """Give the item of every sample, in index order.
+
+    The samples must be handed over at their end only.  The first that ends with an error fails
+    the request with it, and its siblings are aborted.  Raises ClientDisconnectedError.
+    """
+    items: dict[int, ItemT] = {}
+    positions = {sample.request_id: index for index, sample in enumerate(samples)}
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def sink(ready: list[Sample[ItemT]]) -> None:
+        for sample in ready:
+            if done.done():
+                return
+            finish = sample.finish
+            if finish is not None and finish.error is not None:
+                done.set_exception(finish.error)
+            elif (item := sample.take()) is not None:
+                items[positions[sample.request_id]] = item
+        if len(items) == len(positions) and not done.done():
+            done.set_result(None)
+
+    samples.sink = sink
+    try:
+        async with samples:
+            await watched(http, done)
+    finally:
+        done.cancel()
+    return [items[index] for index in range(len(positions))]

@@ -1,0 +1,84 @@
+"""One generation request on its way: what every kind of it needs before it is answered."""
+
+import time
+
+import msgspec
+from aiohttp import web
+
+from umbel_server.requests.body import decode_body
+from umbel_server.requests.chat import ChatCompletionRequest
+from umbel_server.requests.completion import CompletionRequest
+from umbel_server.requests.headers import RequestHeaders, read_headers
+from umbel_server.requests.limits import check_n
+from umbel_server.responses.context import AnswerContext
+from umbel_server.server import Server
+from umbel_text import LoweredRequest
+
+
+class Exchange(msgspec.Struct, frozen=True):
+    """What is known of a request besides its body.
+
+    `id` is the response id; `arrival_time` is in seconds of the wall clock; `n` has been checked.
+    """
+
+    id: str
+    arrival_time: float
+    n: int
+    headers: RequestHeaders
+
+
+async def read_object(http: web.Request) -> dict[str, object]:
+    """Read the JSON object that a request carries; raises ApiError."""
+    return decode_body(await http.read(), http.headers.get("Content-Type"))
+
+
+def begin(
+    http: web.Request,
+    server: Server,
+    body: ChatCompletionRequest | CompletionRequest,
+    prefix: str,
+    arrival_time: float,
+) -> Exchange:
+    """Check what does not depend on the prompt; raises ApiError.
+
+    `prefix` is what response ids of this kind begin with.  The order is that of vLLM's server:
+    model, then n.
+    """
+    server.check_model(body.model)
+    n = check_n(body.n, server.options.max_n_sequences)
+    headers = read_headers(http)
+    base = headers.request_id if headers.request_id is not None else body.request_id
+    return Exchange(f"{prefix}-{base}", arrival_time, n, headers)
+
+
+def stream_interval(body: ChatCompletionRequest | CompletionRequest) -> int | None:
+    """Give the tokens per hand-over, None for an answer that does not stream."""
+    return (body.stream_interval or 1) if body.stream else None
+
+
+def answer_context(
+    server: Server,
+    exchange: Exchange,
+    body: ChatCompletionRequest | CompletionRequest,
+    lowered: list[LoweredRequest],
+    top_logprobs: int | None,
+) -> AnswerContext:
+    """Give what the parts of the answer have in common."""
+    options = server.options
+    usage = body.stream_options
+    forced = options.enable_force_include_usage
+    include_usage = forced or bool(usage and usage.include_usage)
+    return AnswerContext(
+        id=exchange.id,
+        created=int(time.time()),
+        model=server.model_name,
+        fingerprint=options.fingerprint,
+        n=exchange.n,
+        prompt_token_ids=[prompt.prompt_token_ids for prompt in lowered],
+        top_logprobs=top_logprobs,
+        return_token_ids=bool(body.return_token_ids),
+        include_usage=include_usage,
+        continuous_usage=forced or (include_usage and bool(usage and usage.continuous_usage_stats)),
+        prompt_details=options.enable_prompt_tokens_details,
+        timing=options.enable_per_request_metrics,
+    )

@@ -1,0 +1,63 @@
+"""What is counted per HTTP request, under the names of prometheus-fastapi-instrumentator."""
+
+import time
+
+from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+UNCOUNTED = frozenset(
+    {"/metrics", "/health", "/load", "/ping", "/version", "/server_info"},
+)
+
+LOW_BUCKETS = (0.1, 0.5, 1.0)
+HIGH_BUCKETS = (
+    *(0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0),
+    *(4.5, 5.0, 7.5, 10.0, 30.0, 60.0),
+)
+
+
+def counting(registry: CollectorRegistry) -> Middleware:
+    """Make the middleware that counts requests and their duration, in seconds."""
+    requests = Counter(
+        "http_requests_total",
+        "Requests by method, status class and handler.",
+        ("method", "status", "handler"),
+        registry=registry,
+    )
+    fine = Histogram(
+        "http_request_duration_highr_seconds",
+        "Duration of requests, in fine buckets.",
+        buckets=HIGH_BUCKETS,
+        registry=registry,
+    )
+    coarse = Histogram(
+        "http_request_duration_seconds",
+        "Duration of requests by method and handler.",
+        ("method", "handler"),
+        buckets=LOW_BUCKETS,
+        registry=registry,
+    )
+
+    @web.middleware
+    async def count(request: web.Request, handler: Handler) -> web.StreamResponse:
+        resource = request.match_info.route.resource
+        path = resource.canonical if resource is not None else "none"
+        if path in UNCOUNTED:
+            return await handler(request)
+        start = time.perf_counter()
+        status = 500
+        try:
+            response = await handler(request)
+            status = response.status
+            return response
+        except web.HTTPException as error:
+            status = error.status
+            raise
+        finally:
+            elapsed = time.perf_counter() - start
+            requests.labels(request.method, f"{status // 100}xx", path).inc()
+            fine.observe(elapsed)
+            coarse.labels(request.method, path).observe(elapsed)
+
+    return count

@@ -1,0 +1,29 @@
+"""What an operator decides about a server, fixed when it starts."""
+
+import msgspec
+
+from umbel_server.requests.limits import DEFAULT_MAX_N
+
+
+class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How the HTTP layer answers.
+
+    `served_model_names` are the names that requests may use; answers carry the first.
+    `model_root` is where the model came from.  `max_n_sequences` limits n.  `api_keys` are those
+    that are let in, none meaning everyone.  `fingerprint` and `engine_version` describe what
+    answers.  `max_body_size` is in bytes.
+    """
+
+    served_model_names: tuple[str, ...]
+    model_root: str
+    max_n_sequences: int = DEFAULT_MAX_N
+    api_keys: tuple[str, ...] = ()
+    response_role: str = "assistant"
+    enable_prompt_tokens_details: bool = False
+    enable_per_request_metrics: bool = False
+    enable_force_include_usage: bool = False
+    enable_scale_out: bool = False
+    enable_request_id_headers: bool = False
+    fingerprint: str | None = None
+    engine_version: str = ""
+    max_body_size: int = 32 * 1024 * 1024

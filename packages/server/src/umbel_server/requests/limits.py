@@ -1,0 +1,46 @@
+"""The limit on n, the number of answers to one prompt."""
+
+from collections.abc import Mapping
+
+from umbel_server.errors import OptionError, bad_request, display
+
+MAX_N_OPTION = "--max-n-sequences"
+MAX_N_VARIABLE = "VLLM_MAX_N_SEQUENCES"
+DEFAULT_MAX_N = 16384
+
+
+def read_max_n(option: str | None, environ: Mapping[str, str]) -> int:
+    """Give the largest n that is served: the option, else the environment variable, else 16384.
+
+    Both are read like Python's `int()` does; raises OptionError when that fails.
+    """
+    if option is not None:
+        return parse_max_n(option, MAX_N_OPTION)
+    return parse_max_n(environ.get(MAX_N_VARIABLE, str(DEFAULT_MAX_N)), MAX_N_VARIABLE)
+
+
+def parse_max_n(text: str, source: str) -> int:
+    """Parse the limit; raises OptionError, in one line, naming the source."""
+    try:
+        return int(text)
+    except ValueError:
+        shown = text if len(text) <= 40 else text[:40] + "..."
+        raise OptionError(f"{source} must be an integer, got {shown!r}.") from None
+
+
+def check_n(n: int | None, limit: int) -> int:
+    """Give the number of answers that a request asks for; None stands for one.
+
+    Raises ApiError with the messages of vllm/sampling_params.py when it is out of range.  Any
+    integer is fine: nothing is made n times here.
+    """
+    if n is None:
+        n = 1
+    if n < 1:
+        raise bad_request(f"n must be at least 1, got {display(n)}.")
+    if n > limit:
+        raise bad_request(
+            f"n must be at most {limit}, got {display(n)}. To increase this limit, set the "
+            f"{MAX_N_VARIABLE} environment variable."
+        )
+    return n

@@ -1,0 +1,124 @@
+"""The events of a streamed chat completion.
+
+Events are assembled from parts rendered once per answer; per event only the text, and what was
+asked for beyond it, is encoded.  Fields, order and nulls are those of
+vllm/entrypoints/openai/chat_completion/serving.py.
+"""
+
+import msgspec
+
+from umbel_chat import ChatDelta
+from umbel_engine import PrefillStats
+from umbel_llm import RequestTiming
+from umbel_server.responses.context import AnswerContext, chat_prompt_details, timing_metrics
+from umbel_server.responses.errors import chat_failure
+from umbel_server.responses.events import DONE, events_head, plain_usage, usage_event
+from umbel_server.responses.logprobs import chat_logprobs
+
+encode = msgspec.json.encode
+
+
+class ChatFrames:
+    """Renders one streamed answer; see `umbel_server.writer.Frames`."""
+
+    def __init__(self, context: AnswerContext, role: str, echo: str, n: int) -> None:
+        self._context = context
+        self._role = role
+        self._echo = echo
+        self._head = events_head(context, "chat.completion.chunk")
+        self._openings = [
+            self._head + b'"choices":[{"index":%d,"delta":{' % index for index in range(n)
+        ]
+        self._started = [False] * n
+        self._generated = [0] * n
+        self._prefill: PrefillStats | None = None
+        self._timing: RequestTiming | None = None
+        plain_end = b'},"logprobs":null,"finish_reason":null,"token_ids":null}],'
+        self._plain_end = plain_end + b'"kv_transfer_params":null}\n\n'
+        # What makes an event more than its text.
+        self._plain = not (
+            context.return_token_ids or context.continuous_usage or context.top_logprobs is not None
+        )
+
+    def begin(self) -> bytes:
+        """Give the role of every choice, in index order, then what they echo."""
+        context = self._context
+        usage = self._usage_field(0)
+        ids = encode(context.prompt_token_ids[0]) if context.return_token_ids else b"null"
+        end = b'"logprobs":null,"finish_reason":null}]%b' % usage
+        role = b'"role":%b,"content":""},%b,"prompt_token_ids":%b,"prompt_text":null}\n\n'
+        tail = role % (encode(self._role), end, ids)
+        frames = [opening + tail for opening in self._openings]
+        if self._echo:
+            tail = b'"content":%b},%b}\n\n' % (encode(self._echo), end)
+            frames += [opening + tail for opening in self._openings]
+        return b"".join(frames)
+
+    def item(self, position: int, item: ChatDelta) -> bytes:
+        """Give the event of a delta; there is none before the choice's first token."""
+        finish = item.finish
+        if self._prefill is None:
+            self._prefill = item.prefill
+        count = len(item.token_ids)
+        if finish is None:
+            if not self._started[position]:
+                if not count and not item.content:
+                    return b""
+                self._started[position] = True
+            self._generated[position] += count
+            if self._plain:
+                return b'%b"content":%b%b' % (
+                    self._openings[position],
+                    encode(item.content),
+                    self._plain_end,
+                )
+            return self._event(position, item, b'"finish_reason":null,', b"", b"")
+        self._generated[position] += count
+        self._timing = item.timing
+        reason = b'"finish_reason":%b,"stop_reason":%b,' % (
+            encode(finish.reason),
+            encode(finish.stop_reason),
+        )
+        fingerprint = b""
+        if not self._context.include_usage and self._context.fingerprint is not None:
+            fingerprint = b',"system_fingerprint":%b' % encode(self._context.fingerprint)
+        return self._event(position, item, reason, b',"weight_versions":null', fingerprint)
+
+    def _event(
+        self, position: int, item: ChatDelta, reason: bytes, versions: bytes, fingerprint: bytes
+    ) -> bytes:
+        context = self._context
+        logprobs = b"null"
+        if context.top_logprobs is not None and item.logprobs is not None:
+            logprobs = encode(chat_logprobs(item.logprobs, context.top_logprobs))
+        return b'%b"content":%b},"logprobs":%b,%b"token_ids":%b%b}]%b%b,%b}\n\n' % (
+            self._openings[position],
+            encode(item.content),
+            logprobs,
+            reason,
+            encode(item.token_ids) if context.return_token_ids else b"null",
+            versions,
+            self._usage_field(self._generated[position]),
+            fingerprint,
+            b'"kv_transfer_params":null',
+        )
+
+    def _usage_field(self, generated: int) -> bytes:
+        if not self._context.continuous_usage:
+            return b""
+        return plain_usage(
+            self._context.prompt_tokens, generated, b',"completion_tokens_details":null'
+        )
+
+    def end(self) -> bytes:
+        """Give the usage of the whole answer, if it was asked for, and the end."""
+        context = self._context
+        if not context.include_usage:
+            return DONE
+        details = chat_prompt_details(context, self._prefill)
+        metrics = timing_metrics(context, self._timing)
+        return usage_event(self._head, context, sum(self._generated), details, metrics) + DONE
+
+    def failure(self, error: Exception) -> bytes:
+        """Give the error in place of the rest, and the end."""
+        return chat_failure(error) + DONE

@@ -1,0 +1,107 @@
+"""Chat completions."""
+
+import time
+
+from aiohttp import web
+
+from umbel_chat import ChatRequest
+from umbel_server.collect import collect
+from umbel_server.exchange import Exchange, answer_context, begin, read_object, stream_interval
+from umbel_server.requests.chat import ChatCompletionRequest, read_chat_request
+from umbel_server.requests.sampling import sampling_options
+from umbel_server.requests.served import check_chat_served
+from umbel_server.responses.chat import chat_completion
+from umbel_server.responses.chat_frames import ChatFrames
+from umbel_server.server import SERVER, Server
+from umbel_server.writer import stream
+from umbel_text import LoweredRequest
+
+
+async def create_chat_completion(http: web.Request) -> web.StreamResponse:
+    """Answer a conversation n times."""
+    server = http.app[SERVER]
+    with server.counted():
+        body, exchange, request = await read_chat(http, server)
+        server.chat.text.llm.client.check_alive()
+        lowered = server.chat.lower(request, exchange.n)
+        return await _answer(http, server, body, exchange, request, lowered)
+
+
+async def read_chat(
+    http: web.Request, server: Server
+) -> tuple[ChatCompletionRequest, Exchange, ChatRequest]:
+    """Read and check a chat request as far as that goes without its prompt."""
+    arrival_time = time.time()
+    body = read_chat_request(await read_object(http))
+    exchange = begin(http, server, body, "chatcmpl", arrival_time)
+    check_chat_served(body)
+    return body, exchange, _chat_request(body, exchange)
+
+
+async def _answer(
+    http: web.Request,
+    server: Server,
+    body: ChatCompletionRequest,
+    exchange: Exchange,
+    request: ChatRequest,
+    lowered: LoweredRequest,
+) -> web.StreamResponse:
+    role, echo = _role_and_echo(server, body, request)
+    context = answer_context(server, exchange, body, [lowered], _top_logprobs(body))
+    samples = server.chat.chat_n(lowered, exchange.n)
+    if body.stream:
+        return await stream(http, samples, ChatFrames(context, role, echo, exchange.n))
+    deltas = await collect(http, samples)
+    return web.Response(
+        body=chat_completion(context, role, echo, deltas), content_type="application/json"
+    )
+
+
+def _top_logprobs(body: ChatCompletionRequest) -> int | None:
+    return body.top_logprobs if body.logprobs else None
+
+
+def _role_and_echo(
+    server: Server, body: ChatCompletionRequest, request: ChatRequest
+) -> tuple[str, str]:
+    """Give the role of the answer, and the text of the last message if it is to be echoed."""
+    role = server.options.response_role
+    if body.add_generation_prompt and not body.echo:
+        return role, ""
+    last = server.chat.read(request)[-1]
+    if not body.add_generation_prompt:
+        role = str(last["role"])
+    if not body.echo or last["role"] != role:
+        return role, ""
+    content = last.get("content")
+    if isinstance(content, list):
+        content = "\n".join(str(part.get("text", "")) for part in content)
+    return role, content if isinstance(content, str) else ""
+
+
+def _chat_request(body: ChatCompletionRequest, exchange: Exchange) -> ChatRequest:
+    headers = exchange.headers
+    by_new_name = body.max_completion_tokens is not None
+    max_tokens = body.max_completion_tokens if by_new_name else body.max_tokens
+    return ChatRequest(
+        request_id=exchange.id,
+        messages=list(body.messages),
+        sampling=sampling_options(body, max_tokens, _top_logprobs(body)),
+        arrival_time=exchange.arrival_time,
+        add_generation_prompt=body.add_generation_prompt,
+        continue_final_message=body.continue_final_message,
+        template_arguments=body.chat_template_kwargs or {},
+        add_special_tokens=body.add_special_tokens,
+        max_tokens_name="max_completion_tokens" if by_new_name else "max_tokens",
+        stream_interval=stream_interval(body),
+        cache_salt=body.cache_salt,
+        data_parallel_rank=headers.data_parallel_rank,
+        priority=headers.priority if headers.priority is not None else body.priority,
+        session_id=body.session_id if body.session_id is not None else headers.session_id,
+        trace_headers=headers.trace_headers,
+    )
+
+
+def add_chat_routes(app: web.Application) -> None:
+    """Add the routes of this module."""
+    app.router.add_post("/v1/chat/completions", create_chat_completion)

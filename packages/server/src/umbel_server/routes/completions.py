@@ -1,0 +1,115 @@
+"""Plain completions, of one prompt or of several."""
+
+import time
+
+from aiohttp import web
+
+from umbel_engine import merge
+from umbel_server.collect import collect
+from umbel_server.errors import validation_error
+from umbel_server.exchange import Exchange, answer_context, begin, read_object, stream_interval
+from umbel_server.requests.completion import CompletionRequest, read_completion_request
+from umbel_server.requests.sampling import sampling_options
+from umbel_server.requests.served import check_completion_served
+from umbel_server.responses.completion import completion
+from umbel_server.responses.completion_frames import CompletionFrames
+from umbel_server.server import SERVER, Server
+from umbel_server.writer import stream
+from umbel_text import LoweredRequest, TextRequest
+
+
+async def create_completion(http: web.Request) -> web.StreamResponse:
+    """Continue every prompt n times."""
+    server = http.app[SERVER]
+    with server.counted():
+        body, exchange, requests = await read_completion(http, server)
+        server.chat.text.llm.client.check_alive()
+        lowered = [server.chat.text.lower(request, exchange.n) for request in requests]
+        return await _answer(http, server, body, exchange, lowered)
+
+
+async def read_completion(
+    http: web.Request, server: Server
+) -> tuple[CompletionRequest, Exchange, list[TextRequest]]:
+    """Read and check a completion request as far as that goes without its prompts."""
+    arrival_time = time.time()
+    body = read_completion_request(await read_object(http))
+    exchange = begin(http, server, body, "cmpl", arrival_time)
+    check_completion_served(body)
+    prompts = prompts_of(body)
+    if not prompts:
+        raise validation_error("You must pass at least one prompt", "prompt")
+    requests = [
+        _text_request(body, exchange, prompt, index) for index, prompt in enumerate(prompts)
+    ]
+    return body, exchange, requests
+
+
+def prompts_of(body: CompletionRequest) -> list[str | list[int]]:
+    """Give the prompts of a body: a text, token ids, or a list of either."""
+    prompt = body.prompt
+    if isinstance(prompt, str):
+        return [prompt]
+    if prompt and isinstance(prompt[0], int):
+        return [[token_id for token_id in prompt if isinstance(token_id, int)]]
+    return [part for part in prompt or () if not isinstance(part, int)]
+
+
+async def _answer(
+    http: web.Request,
+    server: Server,
+    body: CompletionRequest,
+    exchange: Exchange,
+    lowered: list[LoweredRequest],
+) -> web.StreamResponse:
+    text = server.chat.text
+    context = answer_context(server, exchange, body, lowered, body.logprobs)
+    echoes = [_echo(server, body, prompt) for prompt in lowered] if body.echo else None
+    samples = merge(*(text.generate_n(prompt, exchange.n) for prompt in lowered))
+    prompt_only = bool(body.echo and body.max_tokens == 0)
+    if body.stream:
+        frames = CompletionFrames(context, echoes, prompt_only)
+        return await stream(http, samples, frames)
+    deltas = await collect(http, samples)
+    return web.Response(
+        body=completion(context, echoes, prompt_only, deltas), content_type="application/json"
+    )
+
+
+def _echo(server: Server, body: CompletionRequest, lowered: LoweredRequest) -> str:
+    """Give the text of a prompt; with the token ids returned, they stand for it."""
+    if body.return_token_ids:
+        return ""
+    prompt = lowered.request.prompt
+    if isinstance(prompt, str):
+        return prompt
+    return server.chat.text.model.tokenizer.decode(prompt, skip_special_tokens=False)
+
+
+def _text_request(
+    body: CompletionRequest, exchange: Exchange, prompt: str | list[int], index: int
+) -> TextRequest:
+    headers = exchange.headers
+    max_tokens = body.max_tokens
+    if body.echo and max_tokens == 0:
+        # The engine generates at least one token; it is not shown.
+        max_tokens = 1
+    return TextRequest(
+        request_id=f"{exchange.id}-{index}",
+        response_id=exchange.id,
+        prompt=prompt,
+        sampling=sampling_options(body, max_tokens, body.logprobs),
+        arrival_time=exchange.arrival_time,
+        add_special_tokens=body.add_special_tokens,
+        stream_interval=stream_interval(body),
+        cache_salt=body.cache_salt,
+        data_parallel_rank=headers.data_parallel_rank,
+        priority=headers.priority if headers.priority is not None else body.priority,
+        session_id=body.session_id if body.session_id is not None else headers.session_id,
+        trace_headers=headers.trace_headers,
+    )
+
+
+def add_completion_routes(app: web.Application) -> None:
+    """Add the routes of this module."""
+    app.router.add_post("/v1/completions", create_completion)

@@ -1,0 +1,48 @@
+"""The routes by which others watch a server."""
+
+from http import HTTPStatus
+from importlib import metadata
+
+import msgspec
+from aiohttp import web
+from prometheus_client import generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from umbel_server.server import SERVER
+
+UMBEL_VERSION = metadata.version("umbel-server")
+
+
+async def health(http: web.Request) -> web.Response:
+    """Tell whether requests can be served: 200, or 503 when the engines are gone."""
+    text = http.app[SERVER].chat.text
+    alive = text.llm.client.error is None
+    return web.Response(status=HTTPStatus.OK if alive else HTTPStatus.SERVICE_UNAVAILABLE)
+
+
+async def load(http: web.Request) -> web.Response:
+    """Tell how many generation requests are being answered."""
+    body = msgspec.json.encode({"server_load": http.app[SERVER].load})
+    return web.Response(body=body, content_type="application/json")
+
+
+async def version(http: web.Request) -> web.Response:
+    """Tell the version of the engines, which is what clients compare, and umbel's."""
+    versions = {"version": http.app[SERVER].options.engine_version, "umbel_version": UMBEL_VERSION}
+    return web.Response(body=msgspec.json.encode(versions), content_type="application/json")
+
+
+async def metrics(http: web.Request) -> web.Response:
+    """Give every metric in Prometheus' text format."""
+    body = generate_latest(http.app[SERVER].registry)
+    return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+
+def add_probe_routes(app: web.Application) -> None:
+    """Add the routes of this module."""
+    app.router.add_get("/health", health, allow_head=False)
+    app.router.add_get("/ping", health, allow_head=False)
+    app.router.add_post("/ping", health)
+    app.router.add_get("/load", load, allow_head=False)
+    app.router.add_get("/version", version, allow_head=False)
+    app.router.add_get("/metrics", metrics, allow_head=False)

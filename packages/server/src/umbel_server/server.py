@@ -1,0 +1,50 @@
+"""What the handlers of one application share."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+
+from umbel_chat import ChatLlm
+from umbel_server.errors import not_found
+from umbel_server.options import ServerOptions
+
+
+class Server:
+    """One model behind one application."""
+
+    def __init__(self, chat: ChatLlm, options: ServerOptions, registry: CollectorRegistry) -> None:
+        self.chat = chat
+        self.options = options
+        self.registry = registry
+        self.started = int(time.time())
+        self.load = 0
+        """How many generation requests are being answered."""
+
+    @property
+    def model_name(self) -> str:
+        """The name that answers carry."""
+        return self.options.served_model_names[0]
+
+    def check_model(self, name: str | None) -> None:
+        """Refuse a model that is not served; no name means the one that is."""
+        names = self.options.served_model_names
+        if name and name not in names:
+            aliases = ", ".join(names)
+            raise not_found(
+                f"The model `{name}` does not exist. Valid aliases: {aliases}.", "model"
+            )
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        """Count a request to the load while it is answered."""
+        self.load += 1
+        try:
+            yield
+        finally:
+            self.load -= 1
+
+
+SERVER = web.AppKey("server", Server)

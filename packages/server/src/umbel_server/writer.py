@@ -1,0 +1,221 @@
+"""The answer that streams: a sink that renders what is ready and writes it at once.
+
+While the client keeps up, a drain of the engine's socket ends in one write, with no task switch.
+When it does not, samples are left alone: what arrives for them merges into their pending item, so
+memory is bounded by the answer itself.
+"""
+
+import asyncio
+from collections import deque
+from typing import Generic, Protocol, TypeVar
+
+from aiohttp import web
+from aiohttp.abc import AbstractStreamWriter
+
+from umbel_engine import Sample, Samples
+from umbel_server.watch import LOOK_EVERY, ClientDisconnectedError, check_connected, watched
+
+ItemT = TypeVar("ItemT")
+ItemT_contra = TypeVar("ItemT_contra", contravariant=True)
+
+SAMPLES_PER_TURN = 256
+BYTES_PER_TURN = 64 * 1024
+"""What one response may render before the rest of the loop gets its turn."""
+
+EVENT_STREAM = "text/event-stream; charset=utf-8"
+
+
+class Frames(Protocol[ItemT_contra]):
+    """Renders the events of one response; what it gives may be empty."""
+
+    def begin(self) -> bytes:
+        """Give what comes before the first item."""
+
+    def item(self, position: int, item: ItemT_contra) -> bytes:
+        """Give the events of an item of the sample at this position."""
+
+    def end(self) -> bytes:
+        """Give what comes after the last item of the last sample."""
+
+    def failure(self, error: Exception) -> bytes:
+        """Give what comes instead, when the answer cannot go on."""
+
+
+class EventStream:
+    """One response body, written past aiohttp's coroutines.
+
+    It begins with a coroutine, because aiohttp prepares headers in one; after that `write` is
+    plain.  Chunks are framed here when the protocol version has them.
+    """
+
+    def __init__(self, http: web.Request) -> None:
+        self._http = http
+        self.response = web.StreamResponse(headers={"Content-Type": EVENT_STREAM})
+        self._writer: AbstractStreamWriter | None = None
+        self._chunked = False
+
+    async def begin(self, data: bytes) -> None:
+        """Send the headers together with the first bytes, of which there must be some."""
+        writer = await self.response.prepare(self._http)
+        if writer is None:
+            raise ClientDisconnectedError
+        self._writer = writer
+        self._chunked = bool(getattr(writer, "chunked", False))
+        try:
+            await self.response.write(data)
+        except ConnectionResetError as error:
+            raise ClientDisconnectedError from error
+
+    def write(self, data: bytes) -> None:
+        """Write bytes; none are no chunk, since an empty one would end the body."""
+        if not data:
+            return
+        check_connected(self._http)
+        transport = self._http.transport
+        assert transport is not None
+        if self._chunked:
+            transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+        else:
+            transport.write(data)
+
+    @property
+    def congested(self) -> bool:
+        """Whether the client has yet to read more than the transport's high-water mark."""
+        transport = self._http.transport
+        if transport is None:
+            return False
+        return transport.get_write_buffer_size() > transport.get_write_buffer_limits()[1]
+
+    async def drain(self) -> None:
+        """Wait until the client has read enough; raises ClientDisconnectedError when it is gone."""
+        assert self._writer is not None
+        try:
+            await self._writer.drain()
+        except ConnectionResetError as error:
+            raise ClientDisconnectedError from error
+
+    async def end(self) -> web.StreamResponse:
+        """End the body."""
+        try:
+            await self.response.write_eof()
+        except ConnectionResetError as error:
+            raise ClientDisconnectedError from error
+        return self.response
+
+
+async def stream(
+    http: web.Request, samples: Samples[ItemT], frames: Frames[ItemT]
+) -> web.StreamResponse:
+    """Answer a request with the events of its samples.
+
+    An error before the first byte is raised, so that it gets its HTTP status; a later one becomes
+    an event.  Raises ClientDisconnectedError when nobody is left to answer.
+    """
+    return await _Answer(http, samples, frames).run()
+
+
+class _Answer(Generic[ItemT]):
+    def __init__(self, http: web.Request, samples: Samples[ItemT], frames: Frames[ItemT]) -> None:
+        self._http = http
+        self._samples = samples
+        self._frames = frames
+        self._loop = asyncio.get_running_loop()
+        self._positions = {sample: index for index, sample in enumerate(samples)}
+        self._events = EventStream(http)
+        self._held: deque[Sample[ItemT]] = deque()
+        self._unfinished = len(samples)
+        self._scheduled = False
+        self._done = False
+        self._error: Exception | None = None
+        self._signal: asyncio.Future[None] = self._loop.create_future()
+
+    async def run(self) -> web.StreamResponse:
+        self._samples.sink = self._hold
+        async with self._samples:
+            await watched(self._http, self._signal)
+            self._raise_early_error()
+            await self._events.begin(self._frames.begin() + self._render())
+            self._samples.sink = self._hand_over
+            try:
+                self._turn()
+                await self._until_done()
+            except ClientDisconnectedError:
+                raise
+            except Exception as error:
+                self._events.write(self._frames.failure(error))
+        return await self._events.end()
+
+    def _hold(self, ready: list[Sample[ItemT]]) -> None:
+        self._held += ready
+        self._wake()
+
+    def _hand_over(self, ready: list[Sample[ItemT]]) -> None:
+        self._held += ready
+        if not self._scheduled and not self._done:
+            self._turn()
+
+    def _raise_early_error(self) -> None:
+        for sample in self._held:
+            if sample.finish is not None and sample.finish.error is not None:
+                raise sample.finish.error
+
+    def _turn(self) -> None:
+        """Render and write what is held, as far as one turn of the loop allows."""
+        self._scheduled = False
+        if self._events.congested:
+            self._wake()
+            return
+        try:
+            self._events.write(self._render())
+        except Exception as error:
+            self._error = error
+        if self._done or self._error is not None:
+            self._wake()
+        elif self._held:
+            self._scheduled = True
+            self._loop.call_soon(self._turn)
+
+    def _render(self) -> bytes:
+        parts: list[bytes] = []
+        size = 0
+        held, frames = self._held, self._frames
+        for _ in range(SAMPLES_PER_TURN):
+            if not held or size > BYTES_PER_TURN or self._done:
+                break
+            sample = held.popleft()
+            item = sample.take()
+            if item is None:
+                continue
+            finish = sample.finish
+            if finish is not None and finish.error is not None:
+                parts.append(frames.failure(finish.error))
+                self._done = True
+                break
+            data = frames.item(self._positions[sample], item)
+            parts.append(data)
+            size += len(data)
+            if finish is not None:
+                self._unfinished -= 1
+                if self._unfinished == 0:
+                    parts.append(frames.end())
+                    self._done = True
+        return b"".join(parts)
+
+    def _wake(self) -> None:
+        if not self._signal.done():
+            self._signal.set_result(None)
+
+    async def _until_done(self) -> None:
+        while True:
+            if self._error is not None:
+                raise self._error
+            if self._done:
+                return
+            if self._events.congested:
+                await self._events.drain()
+                if not self._scheduled:
+                    self._turn()
+                continue
+            self._signal = self._loop.create_future()
+            await asyncio.wait((self._signal,), timeout=LOOK_EVERY)
+            check_connected(self._http)

@@ -1,0 +1,158 @@
+"""Incremental detokenization: the text of each token, given what stands before it."""
+
+import os.path
+from collections.abc import Sequence
+
+import msgspec
+from tokenizers.decoders import DecodeStream
+
+from umbel_text.tokenizer import REPLACEMENT, Tokenizer
+
+CHARACTER_TOKENS = 4
+"""A UTF-8 character has at most four bytes, so no more than four tokens share one."""
+
+
+class LeftContext(msgspec.Struct, frozen=True):
+    """The end of a prompt, as far as the text of the tokens after it depends on it.
+
+    `open_text` is the text of `token_ids` when the prompt ends within a character, else None.  It
+    is made once per prompt and shared by all its samples.
+    """
+
+    token_ids: list[int]
+    skip_special_tokens: bool
+    open_text: str | None = None
+
+
+def left_context(
+    tokenizer: Tokenizer, prompt_token_ids: Sequence[int], skip_special_tokens: bool = True
+) -> LeftContext:
+    """Find the shortest end of a prompt that stands for the whole of it.
+
+    Decoding it must give text that does not end within a character.  If the prompt itself ends
+    so, the context reaches back to where its last whole character ends.
+    """
+    tail = _visible_tail(tokenizer, prompt_token_ids, skip_special_tokens)
+    for cut in range(min(CHARACTER_TOKENS, len(tail) + 1)):
+        whole = len(tail) - cut
+        start = _clean_start(tokenizer, tail[:whole], skip_special_tokens)
+        if start is not None:
+            tail = tail[start:]
+            break
+    text = tokenizer.decode(tail, skip_special_tokens)
+    return LeftContext(tail, skip_special_tokens, text if text.endswith(REPLACEMENT) else None)
+
+
+def _visible_tail(
+    tokenizer: Tokenizer, token_ids: Sequence[int], skip_special_tokens: bool
+) -> list[int]:
+    """Give the last tokens that have a text: a first token may decode without its space."""
+    tail: list[int] = []
+    for token_id in reversed(token_ids):
+        if not tokenizer.is_known(token_id):
+            continue
+        if skip_special_tokens and tokenizer.is_special(token_id):
+            continue
+        tail.append(token_id)
+        # Three tokens that end within a character, and a clean context before them.
+        if len(tail) == 3 * CHARACTER_TOKENS:
+            break
+    tail.reverse()
+    return tail
+
+
+def _clean_start(
+    tokenizer: Tokenizer, token_ids: list[int], skip_special_tokens: bool
+) -> int | None:
+    """Find where the shortest context begins whose text ends with a whole character.
+
+    It has at least one character's worth of tokens, and begins within one character of that: byte
+    fallback decodes a run of bytes as a whole, so it has to begin where a character does.
+    """
+    last = max(len(token_ids) - CHARACTER_TOKENS, 0)
+    for start in range(last, max(last - CHARACTER_TOKENS, -1), -1):
+        text = tokenizer.decode(token_ids[start:], skip_special_tokens)
+        if not text.endswith(REPLACEMENT) and (text or start == 0):
+            return start
+    return None
+
+
+class Detokenizer:
+    """Turn the tokens of one sample into text, token by token.
+
+    A token that ends within a character gives no text; the token that completes the character
+    gives it.  What never becomes a character is not given at all.  The text is that of vLLM's
+    detokenizer (vllm/v1/engine/detokenizer.py), which reads the whole prompt for context, except
+    after a prompt that ends within a character: there vLLM gives the whole prompt's text once
+    more, and this one the completed character.
+
+    With `spaces_between_special_tokens` false (and special tokens not skipped), an added token
+    that follows another one gives its bare text.
+    """
+
+    __slots__ = ("_added_tokens", "_after_added", "_backend", "_context", "_open_ids", "_stream")
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        context: LeftContext,
+        spaces_between_special_tokens: bool = True,
+    ) -> None:
+        self._backend = tokenizer.backend
+        self._context = context
+        self._stream: DecodeStream | None = None
+        self._open_ids: list[int] | None = None
+        keeps_spaces = context.skip_special_tokens or spaces_between_special_tokens
+        self._added_tokens = None if keeps_spaces else tokenizer.added_tokens
+        self._after_added = False
+
+    def feed(self, token_id: int) -> str:
+        """Take in the next token; give the text that it completes, which may be empty."""
+        stream = self._stream
+        text = self._decode_first(token_id) if stream is None else self._step(stream, token_id)
+        if self._added_tokens is not None:
+            content = self._added_tokens.get(token_id)
+            if content is not None and self._after_added:
+                text = content
+            self._after_added = content is not None
+        return text
+
+    def finish(self) -> str:
+        """Give the text that is left at the end: none, as in vLLM."""
+        return ""
+
+    def _step(self, stream: DecodeStream, token_id: int) -> str:
+        try:
+            return stream.step(self._backend, token_id) or ""
+        except (OverflowError, TypeError):
+            return ""  # not an unsigned 32-bit number, so not a token
+        except Exception as error:
+            if not str(error).startswith("Invalid prefix encountered"):
+                raise
+        # Bytes that were never a character have changed the text before them.  What was pending
+        # is lost; this token begins anew.
+        self._stream = DecodeStream(skip_special_tokens=self._context.skip_special_tokens)
+        return self._stream.step(self._backend, token_id) or ""
+
+    def _decode_first(self, token_id: int) -> str:
+        context = self._context
+        if context.open_text is None:
+            self._stream = DecodeStream(
+                ids=context.token_ids, skip_special_tokens=context.skip_special_tokens
+            )
+            return self._step(self._stream, token_id)
+        return self._decode_open(token_id, context.open_text)
+
+    def _decode_open(self, token_id: int, open_text: str) -> str:
+        """Decode a token while the prompt's last character is not complete."""
+        if self._open_ids is None:
+            self._open_ids = list(self._context.token_ids)
+        self._open_ids.append(token_id)
+        skips = self._context.skip_special_tokens
+        text = self._backend.decode(self._open_ids, skip_special_tokens=skips)
+        known = len(os.path.commonprefix([open_text, text]))
+        if text.endswith(REPLACEMENT) or len(text) == known:
+            return ""
+        self._stream = DecodeStream(ids=self._open_ids, skip_special_tokens=skips)
+        self._open_ids = None
+        return text[known:]

@@ -1,0 +1,54 @@
+"""A request in text."""
+
+import msgspec
+
+
+class SamplingOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How to sample, as a caller asks for it; None means the model's default.
+
+    The fields and their meaning are those of vllm/sampling_params.py.  `stop` strings are matched
+    here, everything else in the engine.  `logprobs` is the number of most likely tokens to report
+    with each sampled one, -1 for the whole vocabulary.
+    """
+
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    repetition_penalty: float | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    seed: int | None = None
+    stop: list[str] = []
+    stop_token_ids: list[int] = []
+    ignore_eos: bool = False
+    max_tokens: int | None = None
+    min_tokens: int = 0
+    logprobs: int | None = None
+    skip_special_tokens: bool | None = None
+    include_stop_str_in_output: bool = False
+    logit_bias: dict[str, float] | None = None
+
+
+class TextRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What to generate from, for every sample alike.
+
+    `prompt` is text or token ids.  `arrival_time` is in seconds of the wall clock.  A sample is
+    handed over every `stream_interval` tokens, or, with None, only at its end.
+    `max_tokens_name` is what the caller calls the output limit, for messages.
+    See `umbel_llm.GenerateRequest` for the other fields.
+    """
+
+    request_id: str
+    prompt: str | list[int]
+    sampling: SamplingOptions
+    arrival_time: float
+    add_special_tokens: bool = True
+    max_tokens_name: str = "max_tokens"
+    response_id: str | None = None
+    stream_interval: int | None = 1
+    cache_salt: str | None = None
+    data_parallel_rank: int | None = None
+    priority: int = 0
+    session_id: str | None = None
+    trace_headers: dict[str, str] | None = None

@@ -1,0 +1,225 @@
+"""Sampling parameters: defaults, rules, and the messages for what breaks them.
+
+Order and wording of the checks are those of vllm/sampling_params.py, so that a request with
+several faults gets the same answer.
+"""
+
+import math
+from typing import TypeVar
+
+import msgspec
+
+from umbel_text.defaults import SamplingDefaults
+from umbel_text.errors import InvalidRequestError
+from umbel_text.request import SamplingOptions
+
+LOWEST_TEMPERATURE = 0.01
+"""A positive temperature below this is raised to it (vLLM's _MAX_TEMP)."""
+
+ValueT = TypeVar("ValueT")
+
+
+class ResolvedSampling(msgspec.Struct, frozen=True, kw_only=True):
+    """Sampling parameters with every default filled in.
+
+    `greedy` is true for a temperature of exactly 0, in which case top_p, top_k and min_p are
+    neutral.
+    """
+
+    presence_penalty: float
+    frequency_penalty: float
+    repetition_penalty: float
+    temperature: float
+    top_p: float
+    top_k: int
+    min_p: float
+    seed: int | None
+    stop: list[str]
+    stop_token_ids: list[int]
+    ignore_eos: bool
+    max_tokens: int
+    min_tokens: int
+    logprobs: int | None
+    skip_special_tokens: bool
+    include_stop_str_in_output: bool
+    logit_bias: dict[int, float] | None
+
+    @property
+    def greedy(self) -> bool:
+        """Whether the most likely token is always taken."""
+        return self.temperature == 0
+
+
+def resolve_max_tokens(
+    requested: int | None, prompt_length: int, max_model_len: int, defaults: SamplingDefaults
+) -> int:
+    """Give the output limit: what was asked for, or the default, and what the context leaves.
+
+    It may be 0 or less, which is refused with the other parameters
+    (vllm/entrypoints/serve/utils/api_utils.py, get_max_tokens).
+    """
+    limit = max_model_len - prompt_length
+    wanted = requested if requested is not None else defaults.max_tokens
+    for other in (wanted, defaults.max_tokens_cap):
+        if other is not None:
+            limit = min(limit, other)
+    return limit
+
+
+def resolve(
+    options: SamplingOptions, defaults: SamplingDefaults, max_tokens: int
+) -> ResolvedSampling:
+    """Fill in defaults and check every value; raises InvalidRequestError for the first fault."""
+    logit_bias = _token_ids_of(options.logit_bias)
+    temperature = _first(options.temperature, defaults.temperature, 1.0)
+    if 0 < temperature < LOWEST_TEMPERATURE:
+        temperature = LOWEST_TEMPERATURE
+    resolved = ResolvedSampling(
+        presence_penalty=_first(options.presence_penalty, defaults.presence_penalty, 0.0),
+        frequency_penalty=_first(options.frequency_penalty, defaults.frequency_penalty, 0.0),
+        repetition_penalty=_first(options.repetition_penalty, defaults.repetition_penalty, 1.0),
+        temperature=temperature,
+        top_p=_first(options.top_p, defaults.top_p, 1.0),
+        top_k=_first(options.top_k, defaults.top_k, 0),
+        min_p=_first(options.min_p, defaults.min_p, 0.0),
+        seed=None if options.seed == -1 else options.seed,
+        stop=options.stop,
+        stop_token_ids=list(dict.fromkeys(options.stop_token_ids)),
+        ignore_eos=options.ignore_eos,
+        max_tokens=max_tokens,
+        min_tokens=options.min_tokens,
+        logprobs=options.logprobs,
+        skip_special_tokens=_first(options.skip_special_tokens, defaults.skip_special_tokens, True),
+        include_stop_str_in_output=options.include_stop_str_in_output,
+        logit_bias=logit_bias,
+    )
+    _check_penalties(resolved)
+    _check_distribution(resolved)
+    _check_lengths(resolved)
+    if resolved.greedy:
+        return msgspec.structs.replace(resolved, top_p=1.0, top_k=0, min_p=0.0)
+    return resolved
+
+
+def check_greedy(sampling: ResolvedSampling, n: int) -> None:
+    """Refuse more than one sample without randomness: they would all be the same."""
+    if sampling.greedy and n > 1:
+        raise InvalidRequestError(f"n must be 1 when using greedy sampling, got {n}.")
+
+
+def check_vocabulary(sampling: ResolvedSampling, vocabulary_size: int, max_logprobs: int) -> None:
+    """Check counts and token ids against the model's vocabulary.
+
+    `max_logprobs` limits the logprobs per token; -1 is no limit but the vocabulary.
+    """
+    allowed = vocabulary_size if max_logprobs == -1 else max_logprobs
+    if sampling.logprobs:
+        count = vocabulary_size if sampling.logprobs == -1 else sampling.logprobs
+        if count > allowed:
+            raise InvalidRequestError(
+                f"Requested sample logprobs of {count}, which is greater than max allowed: {allowed}",
+                "logprobs",
+                count,
+            )
+    for name, token_ids in (
+        ("logit_bias", list(sampling.logit_bias or ())),
+        ("stop_token_ids", sampling.stop_token_ids),
+    ):
+        bad = [token_id for token_id in token_ids if not 0 <= token_id < vocabulary_size]
+        if bad:
+            raise InvalidRequestError(
+                f"token_id(s) {bad} in {name} contain out-of-vocab token ids. "
+                f"Vocabulary size: {vocabulary_size}",
+                name,
+                bad,
+            )
+
+
+def _first(requested: ValueT | None, default: ValueT | None, neutral: ValueT) -> ValueT:
+    if requested is not None:
+        return requested
+    return default if default is not None else neutral
+
+
+def _token_ids_of(logit_bias: dict[str, float] | None) -> dict[int, float] | None:
+    if logit_bias is None:
+        return None
+    bad: list[str] = []
+    biases: dict[int, float] = {}
+    for key, bias in logit_bias.items():
+        try:
+            # NaN becomes -100 here, as it does in vLLM.
+            biases[int(key)] = min(100.0, max(-100.0, bias))
+        except ValueError:
+            bad.append(key)
+    if bad:
+        raise InvalidRequestError(
+            f"logit_bias contains key(s) that cannot be converted to integer token IDs: {bad}",
+            "logit_bias",
+            bad,
+        )
+    return biases
+
+
+def _check_penalties(sampling: ResolvedSampling) -> None:
+    for name, value in (
+        ("presence_penalty", sampling.presence_penalty),
+        ("frequency_penalty", sampling.frequency_penalty),
+    ):
+        if not -2.0 <= value <= 2.0:
+            raise InvalidRequestError(f"{name} must be in [-2, 2], got {value}.")
+    penalty = sampling.repetition_penalty
+    if not math.isfinite(penalty):
+        raise InvalidRequestError(f"repetition_penalty must be a finite number, got {penalty}.")
+    if penalty <= 0.0:
+        raise InvalidRequestError(f"repetition_penalty must be greater than zero, got {penalty}.")
+
+
+def _check_distribution(sampling: ResolvedSampling) -> None:
+    temperature = sampling.temperature
+    if not math.isfinite(temperature):
+        fault = "must be a finite number"
+    elif temperature < 0.0:
+        fault = "must be non-negative"
+    elif temperature > 2.0:
+        fault = "must be in [0, 2]"
+    else:
+        fault = ""
+    if fault:
+        raise InvalidRequestError(
+            f"temperature {fault}, got {temperature}.", "temperature", temperature
+        )
+    if not 0.0 < sampling.top_p <= 1.0:
+        raise InvalidRequestError(
+            f"top_p must be in (0, 1], got {sampling.top_p}.", "top_p", sampling.top_p
+        )
+    if sampling.top_k < -1:
+        raise InvalidRequestError(
+            f"top_k must be 0 (disable), or at least 1, got {sampling.top_k}."
+        )
+    if not 0.0 <= sampling.min_p <= 1.0:
+        raise InvalidRequestError(f"min_p must be in [0, 1], got {sampling.min_p}.")
+
+
+def _check_lengths(sampling: ResolvedSampling) -> None:
+    max_tokens, min_tokens = sampling.max_tokens, sampling.min_tokens
+    if max_tokens < 1:
+        raise InvalidRequestError(
+            f"max_tokens must be at least 1, got {max_tokens}.", "max_tokens", max_tokens
+        )
+    if min_tokens < 0:
+        raise InvalidRequestError(
+            f"min_tokens must be greater than or equal to 0, got {min_tokens}."
+        )
+    if min_tokens > max_tokens:
+        raise InvalidRequestError(
+            f"min_tokens must be less than or equal to max_tokens={max_tokens}, got {min_tokens}."
+        )
+    if sampling.logprobs is not None and sampling.logprobs < -1:
+        raise InvalidRequestError(
+            f"logprobs must be non-negative or -1, got {sampling.logprobs}.",
+            "logprobs",
+            sampling.logprobs,
+        )
+    if not all(sampling.stop):
+        raise InvalidRequestError("stop cannot contain an empty string.")
