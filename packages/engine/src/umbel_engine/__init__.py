@@ -18,6 +18,8 @@ from umbel_engine.messages import (
     TokenDelta,
     TokenStage,
 )
+from umbel_engine.process import EngineProcess, EngineProcessOptions
+from umbel_engine.routing import Engine
 from umbel_engine.samples import Child, Fanout, Sample, Samples, Sink, merge
 from umbel_engine.wire import (
     EngineCoreOutput,
@@ -34,6 +36,7 @@ from umbel_engine.wire import (
 __all__ = [
     "ABORTED",
     "Child",
+    "Engine",
     "EngineClient",
     "EngineCoreOutput",
     "EngineCoreOutputs",
@@ -41,6 +44,8 @@ __all__ = [
     "EngineDeadError",
     "EngineError",
     "EngineOptions",
+    "EngineProcess",
+    "EngineProcessOptions",
     "EngineRequestError",
     "EngineStartError",
     "Fanout",

@@ -351,11 +351,11 @@ class EngineClient:
             call.set_result(output.result.value if output.result is not None else None)
 
     def _forget(self, receiver: Receiver) -> None:
-        if (
-            self._receivers.pop(receiver.request_id, None) is not None
-            and receiver.engine is not None
-        ):
-            self._ready_routing().release(receiver.engine)
+        # One that was refused, because its id is in use, must not take the owner off the table.
+        if self._receivers.get(receiver.request_id) is receiver:
+            del self._receivers[receiver.request_id]
+            if receiver.engine is not None:
+                self._ready_routing().release(receiver.engine)
 
     def _on_drained(self) -> None:
         self._draining = False

@@ -1,5 +1,6 @@
 """What the handlers of one application share."""
 
+import asyncio
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ class Server:
         self.started = int(time.time())
         self.load = 0
         """How many generation requests are being answered."""
+        self._idle: asyncio.Future[None] | None = None
 
     @property
     def model_name(self) -> str:
@@ -45,6 +47,14 @@ class Server:
             yield
         finally:
             self.load -= 1
+            if self.load == 0 and self._idle is not None and not self._idle.done():
+                self._idle.set_result(None)
+
+    async def idle(self, timeout: float) -> None:
+        """Wait until no generation request is being answered, `timeout` seconds at most."""
+        if self.load:
+            self._idle = asyncio.get_running_loop().create_future()
+            await asyncio.wait((self._idle,), timeout=timeout)
 
 
 SERVER = web.AppKey("server", Server)

@@ -1,12 +1,11 @@
 """Incremental detokenization: the text of each token, given what stands before it."""
 
-import os.path
 from collections.abc import Sequence
 
 import msgspec
 from tokenizers.decoders import DecodeStream
 
-from umbel_text.tokenizer import REPLACEMENT, Tokenizer
+from umbel_text.tokenizer import REPLACEMENT, Tokenizer, shared_length
 
 CHARACTER_TOKENS = 4
 """A UTF-8 character has at most four bytes, so no more than four tokens share one."""
@@ -15,13 +14,14 @@ CHARACTER_TOKENS = 4
 class LeftContext(msgspec.Struct, frozen=True):
     """The end of a prompt, as far as the text of the tokens after it depends on it.
 
-    `open_text` is the text of `token_ids` when the prompt ends within a character, else None.  It
-    is made once per prompt and shared by all its samples.
+    `open_texts` is empty unless the prompt ends within a character.  Then it has the text of
+    `token_ids` as it is and without the beginning of that character: byte fallback may decode the
+    former quite differently.  A context is made once per prompt and shared by all its samples.
     """
 
     token_ids: list[int]
     skip_special_tokens: bool
-    open_text: str | None = None
+    open_texts: tuple[str, ...] = ()
 
 
 def left_context(
@@ -33,14 +33,18 @@ def left_context(
     so, the context reaches back to where its last whole character ends.
     """
     tail = _visible_tail(tokenizer, prompt_token_ids, skip_special_tokens)
-    for cut in range(min(CHARACTER_TOKENS, len(tail) + 1)):
-        whole = len(tail) - cut
+    for whole in range(len(tail), max(len(tail) - CHARACTER_TOKENS, -1), -1):
         start = _clean_start(tokenizer, tail[:whole], skip_special_tokens)
         if start is not None:
-            tail = tail[start:]
             break
-    text = tokenizer.decode(tail, skip_special_tokens)
-    return LeftContext(tail, skip_special_tokens, text if text.endswith(REPLACEMENT) else None)
+    else:
+        start, whole = 0, len(tail)
+    context = tail[start:]
+    text = tokenizer.decode(context, skip_special_tokens)
+    if not text.endswith(REPLACEMENT):
+        return LeftContext(context, skip_special_tokens)
+    closed_text = tokenizer.decode(tail[start:whole], skip_special_tokens)
+    return LeftContext(context, skip_special_tokens, (text, closed_text))
 
 
 def _visible_tail(
@@ -136,21 +140,21 @@ class Detokenizer:
 
     def _decode_first(self, token_id: int) -> str:
         context = self._context
-        if context.open_text is None:
-            self._stream = DecodeStream(
-                ids=context.token_ids, skip_special_tokens=context.skip_special_tokens
-            )
-            return self._step(self._stream, token_id)
-        return self._decode_open(token_id, context.open_text)
+        if context.open_texts:
+            return self._decode_open(token_id, context.open_texts)
+        self._stream = DecodeStream(
+            ids=context.token_ids, skip_special_tokens=context.skip_special_tokens
+        )
+        return self._step(self._stream, token_id)
 
-    def _decode_open(self, token_id: int, open_text: str) -> str:
+    def _decode_open(self, token_id: int, open_texts: tuple[str, ...]) -> str:
         """Decode a token while the prompt's last character is not complete."""
         if self._open_ids is None:
             self._open_ids = list(self._context.token_ids)
         self._open_ids.append(token_id)
         skips = self._context.skip_special_tokens
         text = self._backend.decode(self._open_ids, skip_special_tokens=skips)
-        known = len(os.path.commonprefix([open_text, text]))
+        known = max(shared_length(open_text, text) for open_text in open_texts)
         if text.endswith(REPLACEMENT) or len(text) == known:
             return ""
         self._stream = DecodeStream(ids=self._open_ids, skip_special_tokens=skips)

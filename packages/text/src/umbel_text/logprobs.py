@@ -1,12 +1,11 @@
 """Log-probabilities in words: the engine's arrays as tokens with their text."""
 
-import os.path
 from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from umbel_engine import Logprobs
-from umbel_text.tokenizer import REPLACEMENT, Tokenizer
+from umbel_text.tokenizer import REPLACEMENT, Tokenizer, shared_length
 
 CONTEXT_TOKENS = 4
 """How many tokens before a fragment of a character are looked at to complete it."""
@@ -95,7 +94,7 @@ class LogprobsDecoder:
             while before and self._tokenizer.token_text(before[-1]).endswith(REPLACEMENT):
                 before.pop()
             known = decode(before, skip_special_tokens=False) if before else ""
-            return text[len(os.path.commonprefix([known, text])) :]
+            return text[shared_length(known, text) :]
         return ""
 
 

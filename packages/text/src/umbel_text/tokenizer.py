@@ -263,6 +263,12 @@ def read_model_vocabulary_size(folder: Path) -> int | None:
     return None
 
 
+def shared_length(first: str, second: str) -> int:
+    """Give the length of the longest common beginning of two texts."""
+    length = min(len(first), len(second))
+    return next((i for i in range(length) if first[i] != second[i]), length)
+
+
 def _mapping(value: object) -> Mapping[str, object]:
     return value if isinstance(value, dict) else {}
 

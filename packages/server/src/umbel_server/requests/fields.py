@@ -329,5 +329,6 @@ def _convert(value: object, hint: Any) -> object:
     """Convert a value that has exactly the type; msgspec does it quickly, also for long arrays."""
     try:
         return msgspec.convert(value, hint)
-    except msgspec.ValidationError:
+    except (msgspec.ValidationError, UnicodeEncodeError):
+        # The latter comes from a lone surrogate in text that msgspec wants to name as unfit.
         return _REFUSED

@@ -1,0 +1,296 @@
+"""`umbel serve`: engines, layers and the HTTP server, brought up together and taken down in order."""
+
+import asyncio
+import hashlib
+import logging
+import signal
+import socket
+import sys
+import time
+from collections.abc import Coroutine, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+
+from umbel_chat import ChatLlm, ChatModel, ChatTemplate, load_chat_template
+from umbel_engine import Engine, EngineClient, EngineOptions, EngineProcess, EngineProcessOptions
+from umbel_engine.sample_model import prepare_sample_model
+from umbel_llm import Llm, LlmMetrics
+from umbel_server.app import create_app
+from umbel_server.errors import OptionError
+from umbel_server.options import ServerOptions
+from umbel_server.server import SERVER
+from umbel_text import TextLlm, TextModel, load_text_model, resolve_model_folder
+
+logger = logging.getLogger(__name__)
+
+SAMPLE_MODEL_NAME = "smollm2-135m-instruct"
+
+ERRORS_DELIVERED_WITHIN = 5.0
+"""Seconds that the streams of dead engines get to send their errors."""
+
+
+class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a command line asks for; see `umbel serve --help`. Times are in seconds."""
+
+    model: str | None
+    max_n_sequences: int
+    host: str
+    port: int
+    uds: str | None
+    api_keys: tuple[str, ...]
+    shutdown_timeout: float
+    served_model_names: tuple[str, ...]
+    revision: str | None
+    tokenizer: str | None
+    max_model_len: str | None
+    dtype: str | None
+    generation_config: str
+    override_generation_config: dict[str, object]
+    chat_template: str | None
+    content_format: Literal["auto", "string", "openai"]
+    default_template_arguments: dict[str, object]
+    max_logprobs: int
+    python: Path | None
+    data_parallel_address: str
+    data_parallel_rpc_port: int
+    data_parallel_size: int
+    data_parallel_size_local: int
+    engine_ready_timeout: float
+    log_stats: bool
+    engine_arguments: tuple[str, ...]
+    response_role: str
+    enable_prompt_tokens_details: bool
+    enable_per_request_metrics: bool
+    enable_force_include_usage: bool
+    enable_scale_out: bool
+
+
+async def serve(settings: ServeSettings) -> int:
+    """Serve until told to stop; gives the exit status, 1 when the engines died."""
+    started = time.monotonic()
+    model = settings.model
+    if model is None:
+        model = str(await asyncio.to_thread(prepare_sample_model))
+    names = settings.served_model_names or (settings.model or SAMPLE_MODEL_NAME,)
+    folder = resolve_model_folder(settings.tokenizer or model, settings.revision)
+    # Files that cannot be used are found before an engine is started, a taken port as well.
+    text_model = load_text_model(
+        folder,
+        0,
+        settings.generation_config,
+        settings.override_generation_config,
+        settings.max_logprobs,
+    )
+    source = load_chat_template(folder, settings.chat_template)
+    template = ChatTemplate(source, text_model.tokenizer.special_tokens)
+    chat_model = ChatModel(
+        names[0],
+        template,
+        None if settings.content_format == "auto" else settings.content_format,
+        settings.default_template_arguments,
+    )
+    with listening_socket(settings) as listener:
+        async with AsyncExitStack() as stack:
+            stop = Stop()
+            stack.callback(stop.close)
+            client = await stack.enter_async_context(EngineClient(engine_options(settings)))
+            if not await stop.unless_stopped(bring_up(stack, settings, model, client)):
+                return 0
+            chat = assemble(settings, chat_model, text_model, client)
+            registry = CollectorRegistry()
+            registry.register(chat.text.llm.metrics)
+            options = server_options(settings, names, model, client.engines)
+            app = create_app(chat, options, registry)
+            await run(app, listener, client, stop, settings, started)
+            return 1 if client.error is not None else 0
+
+
+def engine_options(settings: ServeSettings) -> EngineOptions:
+    """Say how engines are found."""
+    address = settings.data_parallel_address
+    if not address.startswith("ipc://"):
+        host = f"[{address}]" if ":" in address else address
+        address = f"tcp://{host}:{settings.data_parallel_rpc_port}"
+    return EngineOptions(
+        handshake_address=address,
+        engine_count=settings.data_parallel_size,
+        local_engines=settings.data_parallel_size_local == settings.data_parallel_size,
+        ready_timeout=settings.engine_ready_timeout,
+    )
+
+
+async def bring_up(
+    stack: AsyncExitStack, settings: ServeSettings, model: str, client: EngineClient
+) -> None:
+    """Start the engines that are to run here and wait until all are ready."""
+    if settings.data_parallel_size_local == 0:
+        print(f"umbel: waiting for engines at {client.handshake_address}", file=sys.stderr)
+        await client.wait_ready()
+        return
+    options = EngineProcessOptions(
+        python=engine_python(settings.python),
+        model=model,
+        handshake_address=client.handshake_address,
+        data_parallel_size=settings.data_parallel_size,
+        data_parallel_size_local=settings.data_parallel_size_local,
+        max_model_len=settings.max_model_len,
+        dtype=settings.dtype,
+        extra_arguments=settings.engine_arguments,
+    )
+    process = await stack.enter_async_context(EngineProcess(options))
+    await process.wait_ready(client)
+
+
+def engine_python(given: Path | None) -> Path:
+    """Give the Python that has vLLM: the one given, or that of .venv-engine, or this one."""
+    if given is not None:
+        if not given.is_file():
+            raise OptionError(f"--python {given}: there is no such file.")
+        return given
+    beside = Path(".venv-engine/bin/python")
+    return beside.absolute() if beside.is_file() else Path(sys.executable)
+
+
+def assemble(
+    settings: ServeSettings, chat_model: ChatModel, text_model: TextModel, client: EngineClient
+) -> ChatLlm:
+    """Put the layers on top of each other."""
+    engines = [(engine.index, engine.ready) for engine in client.engines]
+    metrics = LlmMetrics(chat_model.name, engines, client.max_model_len, settings.log_stats)
+    text_model = msgspec.structs.replace(text_model, max_model_len=client.max_model_len)
+    return ChatLlm(chat_model, TextLlm(text_model, Llm(client, metrics)))
+
+
+def server_options(
+    settings: ServeSettings, names: tuple[str, ...], model: str, engines: Sequence[Engine]
+) -> ServerOptions:
+    """Say how the HTTP layer answers."""
+    return ServerOptions(
+        served_model_names=names,
+        model_root=model,
+        max_n_sequences=settings.max_n_sequences,
+        api_keys=settings.api_keys,
+        response_role=settings.response_role,
+        enable_prompt_tokens_details=settings.enable_prompt_tokens_details,
+        enable_per_request_metrics=settings.enable_per_request_metrics,
+        enable_force_include_usage=settings.enable_force_include_usage,
+        enable_scale_out=settings.enable_scale_out,
+        fingerprint=fingerprint(model, engines),
+        engine_version=engines[0].ready.vllm_version,
+    )
+
+
+def fingerprint(model: str, engines: Sequence[Engine]) -> str:
+    """Describe what answers, as vLLM does: version, parallel sizes, and a hash of the rest."""
+    ready = engines[0].ready
+    sizes = (
+        ("tp", ready.tensor_parallel_size),
+        ("pp", ready.pipeline_parallel_size),
+        ("dp", len(engines)),
+    )
+    parallel = "".join(f"-{name}{size}" for name, size in sizes if size > 1)
+    facts = (model, ready.dtype, ready.max_model_len, ready.block_size, ready.num_gpu_blocks)
+    digest = hashlib.sha256(repr(facts).encode()).hexdigest()[:8]
+    return f"vllm-{ready.vllm_version}{parallel}-{digest}"
+
+
+def listening_socket(settings: ServeSettings) -> socket.socket:
+    """Bind the address to serve on; raises OptionError when it cannot be had."""
+    if settings.uds is not None:
+        listener = socket.socket(socket.AF_UNIX)
+        address: str | tuple[str, int] = settings.uds
+        # A socket that a server left behind would be in the way.
+        if Path(settings.uds).is_socket():
+            Path(settings.uds).unlink()
+    else:
+        family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+        listener = socket.socket(family)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        address = (settings.host, settings.port)
+    try:
+        listener.bind(address)
+    except OSError as error:
+        listener.close()
+        shown = address if isinstance(address, str) else f"{address[0]}:{address[1]}"
+        raise OptionError(f"cannot listen on {shown}: {error.strerror or error}") from error
+    return listener
+
+
+class Stop:
+    """Told by SIGINT or SIGTERM that the server is to end; a second one ends it at once."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._requested = self._loop.create_future()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._loop.add_signal_handler(number, self._on_signal)
+
+    def _on_signal(self) -> None:
+        if self._requested.done():
+            # The engine's supervisor sees that this process is gone and stops the engine.
+            signal.raise_signal(signal.SIGKILL)
+        self._requested.set_result(None)
+
+    async def unless_stopped(self, work: Coroutine[object, object, None]) -> bool:
+        """Wait for something, or until told to stop; says whether it was finished."""
+        task = asyncio.ensure_future(work)
+        try:
+            await asyncio.wait((task, self._requested), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.wait((task,))
+        if task.cancelled():
+            return False
+        task.result()
+        return True
+
+    def close(self) -> None:
+        """Give the signals back."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._loop.remove_signal_handler(number)
+
+
+async def run(
+    app: web.Application,
+    listener: socket.socket,
+    client: EngineClient,
+    stop: Stop,
+    settings: ServeSettings,
+    started: float,
+) -> None:
+    """Serve the application until told to stop or until the engines are gone, then drain it."""
+    runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=1.0)
+    await runner.setup()
+    try:
+        site = web.SockSite(runner, listener)
+        await site.start()
+        address = settings.uds or f"http://{settings.host}:{listener.getsockname()[1]}"
+        name = app[SERVER].model_name
+        elapsed = time.monotonic() - started
+        print(
+            f"umbel: {name} is served at {address} (ready after {elapsed:.1f} s)", file=sys.stderr
+        )
+
+        async def engines_die() -> None:
+            await client.died()
+
+        await stop.unless_stopped(engines_die())
+        drain = settings.shutdown_timeout
+        if client.error is not None:
+            drain = min(drain, ERRORS_DELIVERED_WITHIN)
+        else:
+            await site.stop()
+        if app[SERVER].load:
+            print(f"umbel: {app[SERVER].load} requests get {drain:g} s to finish", file=sys.stderr)
+            await app[SERVER].idle(drain)
+        # What still runs ends with the finish reason "abort".
+        chat = app[SERVER].chat
+        chat.text.llm.abort(chat.text.llm.in_flight.response_ids)
+    finally:
+        await runner.cleanup()
