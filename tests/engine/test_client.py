@@ -135,21 +135,25 @@ async def test_requests_avoid_an_engine_that_tells_of_a_queue(connect, open_samp
 # Outputs.
 
 
-async def test_log_probabilities_arrive_inline_and_in_frames_of_their_own(connected, open_samples):
+@pytest.mark.parametrize("count", [3, 500], ids=["inline", "in frames of their own"])
+async def test_log_probabilities_arrive(connected, open_samples, count):
     client, engine = connected
-    small = made_up_logprobs([7], 3)
-    large = made_up_logprobs(range(8), 500)
+    expected = made_up_logprobs([7, 8, 9], count)
     prompt = made_up_logprobs(range(2000), 1)
+    empty = Logprobs(np.empty((0, 0), np.int32), np.empty((0, 0), np.float32), np.empty(0, np.int32))
     engine.script = lambda request: [
-        MockStep(token_ids=[7], logprobs=small, prompt_logprobs=prompt),
-        MockStep(token_ids=range(8), logprobs=large, finish="length"),
+        MockStep(token_ids=[7], logprobs=made_up_logprobs([7], count), prompt_logprobs=prompt),
+        MockStep(token_ids=[8, 9], logprobs=made_up_logprobs([8, 9], count)),
+        MockStep(logprobs=empty, finish="length"),
     ]
     async with open_samples(client, 3, interval=None) as samples:
         deltas = [item async for _, item in samples]
+    assert len(deltas) == 3
     for delta in deltas:
-        assert delta.logprobs.token_ids.shape == (9, 4) or True
-        assert len(delta.prompt_logprobs.ranks) == 2000
-        np.testing.assert_array_equal(delta.prompt_logprobs.token_ids, prompt.token_ids)
+        for found, wanted in ((delta.logprobs, expected), (delta.prompt_logprobs, prompt)):
+            np.testing.assert_array_equal(found.token_ids, wanted.token_ids)
+            np.testing.assert_array_equal(found.logprobs, wanted.logprobs)
+            np.testing.assert_array_equal(found.ranks, wanted.ranks)
 
 
 async def test_0_32_s_outputs_are_understood(connect, address, open_samples):

@@ -334,9 +334,12 @@ def test_the_group_ends_when_its_parent_is_killed(options, number):
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as parent:
-        pids = [int(parent.stdout.readline().split()[1]) for _ in range(2)]
-        parent.send_signal(number)
-        assert_ends(pids)
+        try:
+            pids = [int(parent.stdout.readline().split()[1]) for _ in range(2)]
+            parent.send_signal(number)
+            assert_ends(pids)
+        finally:
+            parent.kill()
 
 
 def test_the_group_ends_when_its_parent_forgets_it(options):

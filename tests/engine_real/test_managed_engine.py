@@ -67,7 +67,7 @@ async def generate(client, request_id, prompt, seeds, **params):
     )
     children = [Child(f"{index}_{request_id}", seed) for index, seed in enumerate(seeds)]
     samples = client.fan_out(
-        Fanout(request, children, lambda: None), [TokenStage() for _ in seeds], interval=1
+        Fanout(request, children, lambda samples: None), [TokenStage() for _ in seeds], interval=1
     )
     tokens = [[] for _ in seeds]
     finishes = [None for _ in seeds]
@@ -111,10 +111,11 @@ async def test_the_sample_model_answers_on_a_managed_engine_and_stop_leaves_noth
 
 
 async def test_a_model_that_is_not_there_ends_the_start_with_what_the_engine_said(tmp_path):
-    async with EngineClient(EngineOptions(ready_timeout=300)) as client:
-        async with EngineProcess(process_options(client, tmp_path / "none")) as process:
-            with pytest.raises(
-                EngineStartError, match="exited with status 1 while loading"
-            ) as error:
-                await process.wait_ready(client)
-    assert str(tmp_path / "none") in str(error.value)
+    missing = tmp_path / "none"
+    async with (
+        EngineClient(EngineOptions(ready_timeout=300)) as client,
+        EngineProcess(process_options(client, missing)) as process,
+    ):
+        with pytest.raises(EngineStartError, match="exited with status 1 while loading") as caught:
+            await process.wait_ready(client)
+    assert str(missing) in str(caught.value)

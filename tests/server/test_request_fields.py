@@ -90,6 +90,7 @@ def test_integers_are_read_as_pydantic_reads_them(value: object, number: int) ->
         ("", "int_parsing"),
         ("2.5", "int_parsing"),
         ("1e2", "int_parsing"),
+        ("1.", "int_parsing"),
         ("0x10", "int_parsing"),
         ("1__0", "int_parsing"),
         ("٣", "int_parsing"),
@@ -114,7 +115,15 @@ def test_what_is_not_an_integer_is_refused(value: object, kind: str) -> None:
 
 @pytest.mark.parametrize(
     ("value", "number"),
-    [(1, 1.0), ("0.5", 0.5), (" 0.5 ", 0.5), ("1_0.5", 10.5), ("-.5", -0.5), ("1e400", math.inf)],
+    [
+        (1, 1.0),
+        ("0.5", 0.5),
+        (" 0.5 ", 0.5),
+        ("1_0.5", 10.5),
+        ("-.5", -0.5),
+        ("1e400", math.inf),
+        ("\u00a05", 5),
+    ],
 )
 def test_numbers_are_read_as_pydantic_reads_them(value: object, number: float) -> None:
     ratio = read(ratio=value).ratio
@@ -156,6 +165,8 @@ def test_false_can_be_written_in_many_ways(value: object) -> None:
     ("value", "kind"),
     [
         (2, "bool_parsing"),
+        (2.0, "bool_parsing"),
+        (2**63, "bool_type"),
         ("maybe", "bool_parsing"),
         (" true ", "bool_parsing"),
         (1.5, "bool_type"),

@@ -112,6 +112,8 @@ def join_logprobs(chunks: Sequence[Logprobs]) -> Logprobs | None:
     """Join consecutive log-probabilities; None when there are none."""
     if not chunks:
         return None
+    # A chunk without positions may come without columns too.
+    chunks = [chunk for chunk in chunks if len(chunk.ranks)] or chunks[:1]
     if len(chunks) == 1:
         return chunks[0]
     return Logprobs(

@@ -31,7 +31,7 @@ StructT = TypeVar("StructT", bound=msgspec.Struct)
 INT64_MIN = -(2**63)
 INT64_MAX = 2**63 - 1
 
-_INTEGER = re.compile(r"[+-]?\d++(?:_\d++)*+(?:\.0*+)?", re.ASCII)
+_INTEGER = re.compile(r"[+-]?\d++(?:_\d++)*+(?:\.0++)?", re.ASCII)
 _TRUE_WORDS = frozenset({"1", "true", "t", "yes", "y", "on"})
 _FALSE_WORDS = frozenset({"0", "false", "f", "no", "n", "off"})
 
@@ -90,7 +90,7 @@ def _to_int(value: object, at: Location, faults: Faults) -> int | None:
         faults.add("finite_number", at, "must be a finite number", value)
     elif not value.is_integer():
         faults.add("int_from_float", at, "must be an integer, without a fraction", value)
-    elif not INT64_MIN <= value <= INT64_MAX:
+    elif not _is_int64(value):
         faults.add("int_parsing_size", at, "is too large for an integer", value)
     else:
         return int(value)
@@ -103,20 +103,28 @@ class FloatReader:
     def read(self, value: object, at: Location, faults: Faults) -> object:
         if type(value) is float:
             return value
-        try:
-            if type(value) is int:
+        if isinstance(value, str):
+            return _to_float(value, at, faults)
+        if type(value) is int:
+            try:
                 return float(value)
-            if isinstance(value, str) and value.isascii():
-                return float(value)
-        except OverflowError:
-            pass
-        except ValueError:
-            message = "must be a number, and this text does not read as one"
-            faults.add("float_parsing", at, message, value)
-            return None
-        kind = "float_parsing" if isinstance(value, str) else "float_type"
-        faults.add(kind, at, "must be a number", value)
+            except OverflowError:
+                pass
+        faults.add("float_type", at, "must be a number", value)
         return None
+
+
+def _to_float(value: str, at: Location, faults: Faults) -> float | None:
+    text = value.strip()
+    try:
+        # Python reads digits of every script, pydantic those of ASCII alone.
+        if text.isascii():
+            return float(text)
+    except ValueError:
+        pass
+    message = "must be a number, and this text does not read as one"
+    faults.add("float_parsing", at, message, value)
+    return None
 
 
 class BoolReader:
@@ -131,12 +139,18 @@ class BoolReader:
             word = value.lower()
             if word in _TRUE_WORDS or word in _FALSE_WORDS:
                 return word in _TRUE_WORDS
-        if isinstance(value, (str, int)):
+        if isinstance(value, str) or _is_int64(value):
             message = "must be true or false, and this does not read as either"
             faults.add("bool_parsing", at, message, value)
         else:
             faults.add("bool_type", at, "must be true or false", value)
         return None
+
+
+def _is_int64(value: object) -> bool:
+    if isinstance(value, float) and not value.is_integer():
+        return False
+    return isinstance(value, (int, float)) and INT64_MIN <= value <= INT64_MAX
 
 
 class StringReader:
