@@ -249,8 +249,8 @@ def test_a_developer_s_message_carries_its_tools() -> None:
 
 
 def test_a_developer_s_message_at_the_start_becomes_the_system_message() -> None:
-    user = {"role": "user", "content": "u"}
-    developer = {"role": "developer", "content": "d", "tools": None, "name": "n"}
+    user: Message = {"role": "user", "content": "u"}
+    developer: Message = {"role": "developer", "content": "d", "tools": None, "name": "n"}
     assert fold_developer_messages([developer, user]) == [
         {"role": "system", "content": "d", "name": "n"},
         user,
@@ -258,7 +258,7 @@ def test_a_developer_s_message_at_the_start_becomes_the_system_message() -> None
 
 
 def test_system_and_developer_messages_are_merged_at_the_start() -> None:
-    user = {"role": "user", "content": "u"}
+    user: Message = {"role": "user", "content": "u"}
     conversation: list[Message] = [
         {"role": "system", "content": "s"},
         user,

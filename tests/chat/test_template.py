@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from umbel_chat.errors import ChatTemplateError, InvalidChatError
-from umbel_chat.messages import read_messages
+from umbel_chat.messages import Message, read_messages
 from umbel_chat.template import END_MARK, ChatTemplate, load_chat_template
 
 CHATML = """\
@@ -62,8 +62,8 @@ MISTRAL = """\
 TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
 TOOL = {"type": "function", "function": {"name": "f", "description": "<é>", "parameters": {}}}
 
-USER = {"role": "user", "content": "Hi"}
-ANSWER = {"role": "assistant", "content": "The answer is "}
+USER: Message = {"role": "user", "content": "Hi"}
+ANSWER: Message = {"role": "assistant", "content": "The answer is "}
 
 
 def render(source: str, messages: list[object], **options: object) -> str:
@@ -167,7 +167,7 @@ def test_text_that_looks_like_the_mark_of_the_end_does_not_end_the_prompt() -> N
 
 
 def test_an_earlier_message_of_the_same_text_is_not_where_the_prompt_ends() -> None:
-    conversation = [ANSWER, USER, ANSWER]
+    conversation: list[object] = [ANSWER, USER, ANSWER]
     rendered = render(
         CHATML, conversation, add_generation_prompt=False, continue_final_message=True
     )
@@ -361,7 +361,9 @@ def test_rendering_leaves_the_conversation_as_it_is() -> None:
 
 def test_one_template_renders_on_several_threads() -> None:
     template = ChatTemplate(CHATML)
-    conversations = [[{"role": "user", "content": f"message {i}"}] for i in range(64)]
+    conversations: list[list[Message]] = [
+        [{"role": "user", "content": f"message {i}"}] for i in range(64)
+    ]
     with ThreadPoolExecutor(4) as pool:
         rendered = list(pool.map(template.render, conversations))
     assert rendered == [template.render(conversation) for conversation in conversations]

@@ -135,6 +135,20 @@ def test_special_tokens_are_named_by_the_config(model_folder: Any) -> None:
     assert tokenizer.decode(ids) == ""
 
 
+def test_special_tokens_that_no_file_names_are_those_of_the_class(model_folder: Any) -> None:
+    backend = Tokenizer.from_folder(model_folder.path).backend
+    model_folder.write("tokenizer_config.json", '{"tokenizer_class": "GPT2Tokenizer"}')
+    assert Tokenizer.from_folder(model_folder.path).special_tokens == {}
+    backend.add_tokens(["<|endoftext|>"])
+    backend.save(str(model_folder.path / "tokenizer.json"))
+    tokenizer = Tokenizer.from_folder(model_folder.path)
+    assert tokenizer.eos_token_id == backend.token_to_id("<|endoftext|>")
+    model_folder.write(
+        "tokenizer_config.json", '{"tokenizer_class": "GPT2TokenizerFast", "eos_token": "<|end|>"}'
+    )
+    assert Tokenizer.from_folder(model_folder.path).special_tokens["eos_token"] == "<|end|>"
+
+
 def test_the_older_files_name_special_tokens_too(model_folder: Any) -> None:
     model_folder.write("tokenizer_config.json", '{"eos_token": "<|start|>"}')
     model_folder.write("special_tokens_map.json", '{"eos_token": {"content": "<|end|>"}}')

@@ -37,6 +37,12 @@ ItemT = TypeVar("ItemT")
 HEARTBEAT_INTERVAL_MS = 5_000
 HEARTBEAT_TIMEOUT_MS = 15_000
 
+_HANDSHAKE_FAILED = (
+    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+    | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+)
+
 StepListener = Callable[[EngineCoreOutputs, Step], None]
 """Sees every message of an engine before its outputs are handed to their samples."""
 
@@ -79,7 +85,7 @@ class EngineClient:
         self._draining = False
         self._flush_scheduled = False
         self._closed = False
-        self._peers: set[int] = set()
+        self._stranger_leaves = False
         self._decoder = msgspec.msgpack.Decoder(EngineCoreOutputs)
         self.step_listener: StepListener | None = None
         self.error: EngineDeadError | None = None
@@ -121,7 +127,7 @@ class EngineClient:
             self._input_socket.bind(f"tcp://{host}:0")
             self._output_socket.bind(f"tcp://{host}:0")
         self._monitor_socket = self._input_socket.get_monitor_socket(
-            zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
+            _HANDSHAKE_FAILED | zmq.EVENT_DISCONNECTED
         )
 
     async def wait_ready(self) -> None:
@@ -388,12 +394,13 @@ class EngineClient:
         logger.warning("engine %d registered again and is ignored; restart this server", index)
 
     def _on_monitor(self, frames: list[bytes]) -> None:
-        event = parse_monitor_message(frames)
-        if event["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED:
-            self._peers.add(event["value"])
-        elif event["event"] == zmq.EVENT_DISCONNECTED and event["value"] in self._peers:
-            # Someone who never spoke the protocol may come and go.
-            self._peers.discard(event["value"])
+        event = parse_monitor_message(frames)["event"]
+        if event & _HANDSHAKE_FAILED:
+            # Someone who never spoke the protocol may come and go; the next event is the going.
+            self._stranger_leaves = True
+        elif self._stranger_leaves:
+            self._stranger_leaves = False
+        else:
             self.die(EngineDeadError("an engine has closed its connection"))
 
 

@@ -107,7 +107,10 @@ async def serve(settings: ServeSettings) -> int:
             options = server_options(settings, names, model, client.engines)
             app = create_app(chat, options, registry)
             await run(app, listener, client, stop, settings, started)
-            return 1 if client.error is not None else 0
+            died = client.error is not None
+            # Closed before its engines stop, it does not take that for their death.
+            client.close()
+            return 1 if died else 0
 
 
 def engine_options(settings: ServeSettings) -> EngineOptions:

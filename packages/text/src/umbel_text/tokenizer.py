@@ -46,6 +46,15 @@ SPECIAL_NAMES = (
 """The special tokens with a name, as chat templates know them (transformers)."""
 
 
+CLASS_DEFAULTS: Mapping[str, Mapping[str, str]] = {
+    "GemmaTokenizer": {"bos_token": "<bos>", "eos_token": "<eos>", "mask_token": "<mask>"},
+    "GPT2Tokenizer": dict.fromkeys(("bos_token", "eos_token", "unk_token"), "<|endoftext|>"),
+    "LlamaTokenizer": {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"},
+    "Qwen2Tokenizer": dict.fromkeys(("eos_token", "pad_token", "unk_token"), "<|endoftext|>"),
+}
+"""Special tokens that transformers' classes have when no file says otherwise."""
+
+
 def resolve_model_folder(model: str, revision: str | None = None) -> Path:
     """Find the folder with a model's tokenizer and configuration.
 
@@ -126,6 +135,10 @@ class Tokenizer:
         config = read_json(folder / "tokenizer_config.json")
         if _is_rebuilt_by_transformers(backend, config, read_json(folder / "config.json")):
             _rebuild_as_llama(backend, config)
+        class_name = str(config.get("tokenizer_class")).removesuffix("Fast")
+        for name, token in CLASS_DEFAULTS.get(class_name, {}).items():
+            if backend.token_to_id(token) is not None:
+                config.setdefault(name, token)
         return cls(backend, SpecialTokens(config, folder))
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:

@@ -1,0 +1,402 @@
+"""The whole server on a real socket, in front of a mock engine, and clients to ask it with."""
+
+import asyncio
+import json
+import logging
+import re
+import socket
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import NamedTuple
+
+import aiohttp
+import pytest
+import tokenizers
+import uvloop
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+from prometheus_client.parser import text_string_to_metric_families
+from tokenizers import decoders, models, pre_tokenizers
+
+from umbel_chat import ChatLlm, ChatModel, ChatTemplate, PlainTextProcessor, load_chat_template
+from umbel_engine import EngineClient, EngineOptions
+from umbel_engine.mock import DEFAULT_READY, MockEngine, tokens
+from umbel_llm import Llm, LlmMetrics
+from umbel_server import ServerOptions, create_app
+from umbel_server.server import SERVER
+from umbel_text import TextLlm, load_text_model
+
+ON_BOTH_LOOPS = {"test_disconnects.py", "test_streams.py"}
+
+TIMEOUT = 10
+"""Seconds after which something that does not come is given up."""
+
+EOS = "<|im_end|>"
+
+SPECIAL_TOKENS = {"<|endoftext|>": 0, "<|im_start|>": 1, EOS: 2, "<issue_closed>": 10}
+
+WORDS = {
+    "hi": 300,
+    "yo": 301,
+    " is": 314,
+    " the": 315,
+    "\u00e9t\u00e9": 316,
+    "Hello": 6004,
+    " world": 6005,
+    " Paris": 7042,
+    " London": 7043,
+}
+
+FIRST_BYTE = 20
+VOCABULARY_SIZE = 49152
+
+TEMPLATE = """\
+{% for message in messages %}<|im_start|>{{ message.role }}
+{{ message.content }}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% endif %}"""
+
+
+def pytest_asyncio_loop_factories(config, item):
+    factories = {"asyncio": asyncio.new_event_loop}
+    if item.path.name in ON_BOTH_LOOPS:
+        factories["uvloop"] = uvloop.new_event_loop
+    return factories
+
+
+def build_tokenizer():
+    """Build a byte-level BPE in which every character is a token, and so are a few words."""
+    vocabulary = dict(SPECIAL_TOKENS)
+    for offset, character in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet())):
+        vocabulary[character] = FIRST_BYTE + offset
+    merges = []
+    unused = 1000
+    for word, token_id in WORDS.items():
+        ((piece, _),) = pre_tokenizers.ByteLevel(
+            add_prefix_space=False, use_regex=False
+        ).pre_tokenize_str(word)
+        for length in range(2, len(piece) + 1):
+            merge = (piece[: length - 1], piece[length - 1])
+            if merge not in merges:
+                merges.append(merge)
+                vocabulary[piece[:length]] = unused
+                unused += 1
+        vocabulary[piece] = token_id
+    tokenizer = tokenizers.Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(list(SPECIAL_TOKENS))
+    return tokenizer
+
+
+@pytest.fixture(scope="session")
+def tokenizer():
+    return build_tokenizer()
+
+
+@pytest.fixture(scope="session")
+def model_folder(tokenizer, tmp_path_factory):
+    """A folder with all that the server reads of a model."""
+    folder = tmp_path_factory.mktemp("model")
+    tokenizer.save(str(folder / "tokenizer.json"))
+    config = {"eos_token": EOS, "chat_template": TEMPLATE}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    (folder / "config.json").write_text(json.dumps({"vocab_size": VOCABULARY_SIZE}))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def token(tokenizer):
+    """Give the id of a text that is one token."""
+
+    def token(text):
+        (token_id,) = tokenizer.encode(text, add_special_tokens=False).ids
+        return token_id
+
+    return token
+
+
+@pytest.fixture(scope="session")
+def say(token):
+    """Write the steps of an engine that says these texts, one token each."""
+
+    def say(*texts, finish="length", **rest):
+        return tokens(*map(token, texts), finish=finish, **rest)
+
+    return say
+
+
+class Answer(NamedTuple):
+    """A whole answer."""
+
+    status: int
+    headers: aiohttp.typedefs.LooseHeaders
+    text: str
+
+    def json(self):
+        return json.loads(self.text)
+
+    @property
+    def error(self):
+        return self.json()["error"]
+
+    @property
+    def events(self):
+        """The events of a stream that has ended, without its [DONE]."""
+        *events, done = parse_events(self.text)
+        assert done == "[DONE]"
+        assert "[DONE]" not in events
+        return events
+
+
+def parse_events(text):
+    *frames, rest = text.split("\n\n")
+    assert rest == ""
+    assert all(frame.startswith("data: ") for frame in frames)
+    payloads = [frame.removeprefix("data: ") for frame in frames]
+    return [payload if payload == "[DONE]" else json.loads(payload) for payload in payloads]
+
+
+class RawClient:
+    """A client that decides by itself when to read, and when to hang up."""
+
+    def __init__(self, sock):
+        self.socket = sock
+        self.received = b""
+        self._loop = asyncio.get_running_loop()
+
+    @classmethod
+    async def connect(cls, port, receive_buffer=None):
+        sock = socket.socket()
+        if receive_buffer is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        sock.setblocking(False)
+        client = cls(sock)
+        await client._loop.sock_connect(sock, ("127.0.0.1", port))
+        return client
+
+    async def post(self, path, version="1.1", **body):
+        payload = json.dumps(body).encode()
+        head = (
+            f"POST {path} HTTP/{version}\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(payload)}\r\n\r\n"
+        )
+        await self._loop.sock_sendall(self.socket, head.encode() + payload)
+
+    async def until(self, text, count=1):
+        """Read until this text has come so many times in all."""
+        async with asyncio.timeout(TIMEOUT):
+            while self.received.count(text) < count:
+                data = await self._loop.sock_recv(self.socket, 65536)
+                assert data, f"the connection was closed after {self.received!r}"
+                self.received += data
+        return self.received
+
+    async def rest(self):
+        """Read until the server closes the connection."""
+        async with asyncio.timeout(TIMEOUT):
+            while data := await self._loop.sock_recv(self.socket, 65536):
+                self.received += data
+        return self.received
+
+    def close(self):
+        self.socket.close()
+
+
+class Stream:
+    """A stream that is read event by event."""
+
+    def __init__(self, response):
+        self.response = response
+        self._events = self._read()
+
+    async def _read(self):
+        async for line in self.response.content:
+            if line != b"\n":
+                payload = line.decode().removeprefix("data: ").removesuffix("\n")
+                yield payload if payload == "[DONE]" else json.loads(payload)
+
+    async def next(self):
+        return await asyncio.wait_for(anext(self._events), TIMEOUT)
+
+    async def rest(self):
+        async with asyncio.timeout(TIMEOUT):
+            return [event async for event in self._events]
+
+
+class Served:
+    """One running application, what stands behind it, and ways to ask it."""
+
+    def __init__(self, chat, engine, app, port, session):
+        self.chat = chat
+        self.llm = chat.text.llm
+        self.client = self.llm.client
+        self.engine = engine
+        self.app = app
+        self.port = port
+        self.url = f"http://127.0.0.1:{port}"
+        self.session = session
+        self._raw = []
+
+    async def get(self, path, method="GET", **options):
+        async with (
+            asyncio.timeout(TIMEOUT),
+            self.session.request(method, self.url + path, **options) as response,
+        ):
+            return Answer(response.status, response.headers, await response.text())
+
+    async def post(self, path, headers=None, **body):
+        return await self.get(path, "POST", json=body, headers=headers)
+
+    async def ask(self, headers=None, **body):
+        """Ask in a chat."""
+        body.setdefault("messages", [{"role": "user", "content": "Hello"}])
+        return await self.post("/v1/chat/completions", headers, **body)
+
+    async def complete(self, headers=None, **body):
+        """Ask for a completion."""
+        body.setdefault("prompt", "Hello")
+        return await self.post("/v1/completions", headers, **body)
+
+    @asynccontextmanager
+    async def stream(self, path, **body):
+        body.setdefault("stream", True)
+        async with self.session.post(self.url + path, json=body) as response:
+            yield Stream(response)
+
+    async def raw(self, path=None, receive_buffer=None, **body):
+        """Open a connection of its own; with a path, a request is sent on it."""
+        client = await RawClient.connect(self.port, receive_buffer)
+        self._raw.append(client)
+        if path is not None:
+            await client.post(path, **body)
+        return client
+
+    async def metrics(self):
+        """Give the samples of /metrics by name, those of all labels added up."""
+        totals = {}
+        for family in text_string_to_metric_families((await self.get("/metrics")).text):
+            for sample in family.samples:
+                totals[sample.name] = totals.get(sample.name, 0) + sample.value
+        return totals
+
+    @property
+    def load(self):
+        return self.app[SERVER].load
+
+    async def check_nothing_is_left(self):
+        for client in self._raw:
+            client.close()
+        if self.client.error is None:
+            await self.engine.wait_idle()
+        assert self.client.in_flight == 0
+        assert len(self.llm.in_flight) == 0
+
+
+def listen(send_buffer):
+    sock = socket.socket()
+    if send_buffer is not None:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
+    sock.bind(("127.0.0.1", 0))
+    return sock
+
+
+@asynccontextmanager
+async def serving(
+    folder,
+    script,
+    *,
+    handler_cancellation=True,
+    new_processor=PlainTextProcessor,
+    send_buffer=None,
+    max_model_len=2048,
+    max_logprobs=20,
+    override=None,
+    template_arguments=None,
+    engine_options=None,
+    **options,
+):
+    ready = DEFAULT_READY.__class__(max_model_len=max_model_len, vllm_version="0.33.0")
+    engine = MockEngine(script, ready=ready, timeout=TIMEOUT, **(engine_options or {}))
+    options.setdefault("served_model_names", ("smollm2",))
+    options.setdefault("model_root", "a-folder")
+    options.setdefault("fingerprint", "vllm-0.33.0-31548d98")
+    options.setdefault("engine_version", "0.33.0")
+    name = options["served_model_names"][0]
+    async with EngineClient(EngineOptions()) as client, engine.serve(client):
+        engines = [(engine.index, engine.ready) for engine in client.engines]
+        metrics = LlmMetrics(name, engines, client.max_model_len)
+        registry = CollectorRegistry()
+        registry.register(metrics)
+        text = TextLlm(
+            load_text_model(folder, max_model_len, "auto", override, max_logprobs),
+            Llm(client, metrics),
+        )
+        template = ChatTemplate(load_chat_template(folder), text.model.tokenizer.special_tokens)
+        chat = ChatLlm(ChatModel(name, template), text, new_processor)
+        app = create_app(chat, ServerOptions(**options), registry)
+        runner = web.AppRunner(
+            app, handler_cancellation=handler_cancellation, access_log=None, shutdown_timeout=5
+        )
+        await runner.setup()
+        try:
+            sock = listen(send_buffer)
+            await web.SockSite(runner, sock).start()
+            async with aiohttp.ClientSession() as session:
+                served = Served(chat, engine, app, sock.getsockname()[1], session)
+                yield served
+                await served.check_nothing_is_left()
+        finally:
+            await runner.cleanup()
+        assert served.load == 0
+
+
+@pytest.fixture
+async def serve(model_folder, caplog):
+    """Start servers; at the end of the test there must be nothing left of any request."""
+    problems = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda loop, context: problems.append(context))
+    async with AsyncExitStack() as stack:
+
+        async def serve(script=None, **options):
+            return await stack.enter_async_context(serving(model_folder, script, **options))
+
+        yield serve
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+    assert problems == []
+    records = caplog.get_records("call")
+    assert [r for r in records if r.name == "aiohttp.server" and r.levelno >= logging.ERROR] == []
+
+
+@pytest.fixture(params=[True, False], ids=["handler-cancellation", "no-handler-cancellation"])
+def handler_cancellation(request):
+    """Whether the runner cancels the handler of a client that goes away."""
+    return request.param
+
+
+@pytest.fixture
+def seeds():
+    """Give the seed of every request that an engine got, by its id up to the random part."""
+
+    def seeds(engine):
+        return {
+            re.sub("-[0-9a-f]{8}$", "", add.request_id): add.sampling_params.seed
+            for add in engine.adds
+        }
+
+    return seeds
+
+
+@pytest.fixture
+def texts_of():
+    """Put the text of every choice of a stream together."""
+
+    def texts_of(events):
+        texts = {}
+        for event in events:
+            for choice in event["choices"]:
+                text = choice["text"] if "text" in choice else choice["delta"].get("content", "")
+                texts[choice["index"]] = texts.get(choice["index"], "") + text
+        return texts
+
+    return texts_of
