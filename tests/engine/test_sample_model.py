@@ -1,3 +1,4 @@
+import fcntl
 import importlib
 import json
 import multiprocessing
@@ -92,6 +93,19 @@ def test_what_a_killed_process_left_is_replaced(folder, report):
     assert is_whole(folder)
     assert not (folder / "old").exists()
     assert not partial.exists()
+
+
+def test_one_process_at_a_time_writes(folder, report):
+    def write_alone(partial):
+        with (
+            folder.with_name("model.lock").open("w") as file,
+            pytest.raises(BlockingIOError),
+        ):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        write(partial)
+
+    prepare_folder(folder, write_alone, report)
+    assert is_whole(folder)
 
 
 def prepare_in_a_process(folder, barrier, written):

@@ -58,7 +58,9 @@ def request_of() -> Callable[..., GenerateRequest]:
     """Make a request; what is not a field of it is a sampling parameter."""
 
     def request_of(request_id: str = "x", **fields: object) -> GenerateRequest:
-        own = {name: fields.pop(name) for name in set(GenerateRequest.__struct_fields__) & set(fields)}
+        own = {
+            name: fields.pop(name) for name in set(GenerateRequest.__struct_fields__) & set(fields)
+        }
         own = {"prompt_token_ids": [1, 2, 3], "arrival_time": 1000.0, **own}
         params = SamplingParams(**{"max_tokens": 4, **fields})
         return GenerateRequest(request_id=request_id, sampling_params=params, **own)

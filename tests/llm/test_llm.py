@@ -154,7 +154,9 @@ async def test_less_than_one_sample_is_refused(connect, request_of, n) -> None:
 @pytest.mark.parametrize("rank", [2, -1])
 async def test_a_rank_without_an_engine_is_refused_at_once(connect, request_of, rank) -> None:
     llm, _ = await connect(engines=2)
-    with pytest.raises(InvalidRankError, match=rf"data_parallel_rank {rank} is out of range \[0, 2\)."):
+    with pytest.raises(
+        InvalidRankError, match=rf"data_parallel_rank {rank} is out of range \[0, 2\)."
+    ):
         llm.generate_n(request_of(data_parallel_rank=rank), 2)
 
 
@@ -212,9 +214,7 @@ async def test_the_samples_of_a_seeded_request_are_those_of_its_seeds(connect, r
     assert len(set(map(tuple, together))) == 3
 
 
-async def test_samples_of_different_requests_do_not_disturb_each_other(
-    connect, request_of
-) -> None:
+async def test_samples_of_different_requests_do_not_disturb_each_other(connect, request_of) -> None:
     llm, _ = await connect(
         lambda request: tokens(*(request.prompt_token_ids or ()), child_index(request))
     )
@@ -296,9 +296,7 @@ async def test_abort_takes_the_request_id_where_no_response_id_was_given(
 
 
 async def test_abort_leaves_out_what_has_ended(connect, request_of, step) -> None:
-    llm, (engine,) = await connect(
-        per_child(tokens(1, 2), tokens(3), tokens(4, 5)), paused=True
-    )
+    llm, (engine,) = await connect(per_child(tokens(1, 2), tokens(3), tokens(4, 5)), paused=True)
     async with llm.generate_n(request_of("a"), 3) as samples:
         await engine.wait_adds(3)
         await step(llm, engine)

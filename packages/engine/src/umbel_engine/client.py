@@ -357,7 +357,6 @@ class EngineClient:
             call.set_result(output.result.value if output.result is not None else None)
 
     def _forget(self, receiver: Receiver) -> None:
-        # One that was refused, because its id is in use, must not take the owner off the table.
         if self._receivers.get(receiver.request_id) is receiver:
             del self._receivers[receiver.request_id]
             if receiver.engine is not None:

@@ -146,8 +146,6 @@ async def perform(
         return on_message
 
     handshake_reader = Reader(handshake_socket, guarded(handshake.on_handshake))
-    # An answer on the handshake socket may use up the edge that tells of the next message.
-    handshake_reader_wake = handshake_reader.wake
     input_reader = Reader(input_socket, guarded(handshake.on_registration))
     start = time.monotonic()
     try:
@@ -162,7 +160,6 @@ async def perform(
             if done:
                 outcome.result()
                 return handshake.engines
-            handshake_reader_wake()
             logger.info(
                 "waiting for engines (%.0f s): %s", time.monotonic() - start, handshake.stage
             )

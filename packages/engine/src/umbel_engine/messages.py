@@ -1,11 +1,11 @@
 """What the layers above see of an engine's outputs: steps, finishes, token deltas."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
 from umbel_engine.errors import EngineError, EngineRequestError
 from umbel_engine.tensors import to_array
@@ -16,6 +16,10 @@ from umbel_engine.wire import (
     LogprobsArrays,
     PrefillStats,
 )
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 ItemT_co = TypeVar("ItemT_co", covariant=True)
 
@@ -76,7 +80,7 @@ class Logprobs(msgspec.Struct, frozen=True):
     logprobs: NDArray[np.floating]
     ranks: NDArray[np.integer]
 
-    def head(self, count: int) -> "Logprobs":
+    def head(self, count: int) -> Logprobs:
         """Give the first `count` positions."""
         return Logprobs(self.token_ids[:count], self.logprobs[:count], self.ranks[:count])
 
@@ -116,6 +120,8 @@ def join_logprobs(chunks: Sequence[Logprobs]) -> Logprobs | None:
     chunks = [chunk for chunk in chunks if len(chunk.ranks)] or chunks[:1]
     if len(chunks) == 1:
         return chunks[0]
+    import numpy as np
+
     return Logprobs(
         np.concatenate([chunk.token_ids for chunk in chunks]),
         np.concatenate([chunk.logprobs for chunk in chunks]),

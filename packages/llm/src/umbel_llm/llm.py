@@ -91,7 +91,7 @@ class Llm:
         Readers of the samples get the finish reason "abort".  Unknown ids are ignored.
         """
         aborted: list[Sample[object]] = []
-        for response_id in response_ids:
+        for response_id in dict.fromkeys(response_ids):
             aborted += self.in_flight.children(response_id)
         self.client.abort(aborted)
         for sample in aborted:

@@ -36,6 +36,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     try:
         settings = settings_of(parsed, theirs, os.environ)
+        if settings.data_parallel_size_local:
+            # The engine's own log tells more of how it comes up.
+            logging.getLogger("umbel_engine.handshake").setLevel(logging.WARNING)
         return asyncio.run(_serve_frozen(settings))
     except (OptionError, EngineError, TextError, OSError) as error:
         print(f"umbel: {error}", file=sys.stderr)

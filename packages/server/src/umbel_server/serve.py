@@ -18,7 +18,6 @@ from prometheus_client import CollectorRegistry
 
 from umbel_chat import ChatLlm, ChatModel, ChatTemplate, load_chat_template
 from umbel_engine import Engine, EngineClient, EngineOptions, EngineProcess, EngineProcessOptions
-from umbel_engine.sample_model import prepare_sample_model
 from umbel_llm import Llm, LlmMetrics
 from umbel_server.app import create_app
 from umbel_server.errors import OptionError
@@ -75,6 +74,9 @@ async def serve(settings: ServeSettings) -> int:
     started = time.monotonic()
     model = settings.model
     if model is None:
+        # What converts the model is not worth importing for every other one.
+        from umbel_engine.sample_model import prepare_sample_model
+
         model = str(await asyncio.to_thread(prepare_sample_model))
     names = settings.served_model_names or (settings.model or SAMPLE_MODEL_NAME,)
     folder = resolve_model_folder(settings.tokenizer or model, settings.revision)

@@ -96,6 +96,7 @@ def resolve(
     _check_penalties(resolved)
     _check_distribution(resolved)
     _check_lengths(resolved)
+    _check_seed(resolved.seed)
     if resolved.greedy:
         return msgspec.structs.replace(resolved, top_p=1.0, top_k=0, min_p=0.0)
     return resolved
@@ -223,3 +224,9 @@ def _check_lengths(sampling: ResolvedSampling) -> None:
         )
     if not all(sampling.stop):
         raise InvalidRequestError("stop cannot contain an empty string.")
+
+
+def _check_seed(seed: int | None) -> None:
+    # vLLM leaves this to its HTTP layer; the wire has no room for more than 64 bits.
+    if seed is not None and not -(2**63) <= seed < 2**63:
+        raise InvalidRequestError(f"seed must be in [-2**63, 2**63 - 1], got {seed}.", "seed", seed)

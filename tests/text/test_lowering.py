@@ -1,0 +1,465 @@
+import itertools
+import math
+from collections.abc import Callable
+
+import msgspec
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from umbel_engine import EngineCoreRequest
+from umbel_engine.wire import EncodedRequest, SamplingParams
+from umbel_llm.fanout import children
+from umbel_text.defaults import SamplingDefaults
+from umbel_text.errors import InvalidRequestError, InvalidTextError
+from umbel_text.lowering import lower
+from umbel_text.model import TextModel
+from umbel_text.request import SamplingOptions, TextRequest
+from umbel_text.tokenizer import SpecialTokens, Tokenizer
+
+MAX_MODEL_LEN = 32
+NEUTRAL = SamplingDefaults()
+
+
+@pytest.fixture(scope="session")
+def model(byte_level: Tokenizer) -> TextModel:
+    """A model with one token id more than its tokenizer knows."""
+    return TextModel(byte_level, MAX_MODEL_LEN, byte_level.max_token_id + 2, NEUTRAL)
+
+
+@pytest.fixture
+def with_defaults(model: TextModel) -> Callable[..., TextModel]:
+    def with_defaults(**defaults: object) -> TextModel:
+        return msgspec.structs.replace(model, defaults=SamplingDefaults(**defaults))
+
+    return with_defaults
+
+
+def make_request(prompt: str | list[int] = "a", **fields: object) -> TextRequest:
+    """Make a request; what is not a field of it is a sampling option."""
+    own = {name: fields.pop(name) for name in set(TextRequest.__struct_fields__) & set(fields)}
+    sampling = SamplingOptions(**fields)
+    return TextRequest(request_id="x", prompt=prompt, sampling=sampling, arrival_time=0.0, **own)
+
+
+def params_of(model: TextModel, **options: object) -> SamplingParams:
+    return lower(make_request(**options), 1, model).sampling_params
+
+
+def fault(
+    model: TextModel, prompt: str | list[int] = "a", n: int = 1, **fields: object
+) -> InvalidRequestError:
+    with pytest.raises(InvalidRequestError) as caught:
+        lower(make_request(prompt, **fields), n, model)
+    return caught.value
+
+
+# The prompt.
+
+
+def test_text_is_tokenized_and_token_ids_are_taken_as_they_are(model: TextModel) -> None:
+    request = make_request("naïve 学字")
+    lowered = lower(request, 1, model)
+    assert lowered.prompt_token_ids == model.tokenizer.encode("naïve 学字")
+    assert lowered.request is request
+    assert lower(make_request([5, 6]), 1, model).prompt_token_ids == [5, 6]
+
+
+def test_special_tokens_are_added_where_they_are_wanted(byte_level: Tokenizer) -> None:
+    from tokenizers.processors import TemplateProcessing
+
+    backend = type(byte_level.backend).from_str(byte_level.backend.to_str())
+    start = backend.token_to_id("<|start|>")
+    backend.post_processor = TemplateProcessing(
+        single="<|start|> $A", special_tokens=[("<|start|>", start)]
+    )
+    tokenizer = Tokenizer(backend, SpecialTokens({}))
+    model = TextModel(tokenizer, MAX_MODEL_LEN, 1000, NEUTRAL)
+    with_start = lower(make_request("a"), 1, model).prompt_token_ids
+    without = lower(make_request("a", add_special_tokens=False), 1, model).prompt_token_ids
+    assert with_start == [start, *without]
+
+
+def test_a_text_with_more_characters_than_could_fit_is_not_tokenized(
+    model: TextModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model.tokenizer, "encode", pytest.fail)
+    limit = MAX_MODEL_LEN * model.tokenizer.max_characters_per_token
+    error = fault(model, "a" * (limit + 1))
+    assert str(error) == (
+        f"This model's maximum context length is {MAX_MODEL_LEN} tokens. However, your prompt "
+        f"contains {limit + 1} characters (more than {limit} characters, which is the upper bound "
+        f"for {MAX_MODEL_LEN} input tokens). Please reduce the length of the input prompt."
+    )
+    assert (error.parameter, error.value) == ("input_text", limit + 1)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "told"),
+    [
+        # A text is not tokenized beyond one token too many.
+        ("@" * (MAX_MODEL_LEN + 1), "at least 33"),
+        ("@" * (MAX_MODEL_LEN + 9), "at least 33"),
+        ([5] * (MAX_MODEL_LEN + 1), "at least 33"),
+        ([5] * (MAX_MODEL_LEN + 9), "41"),
+    ],
+)
+def test_a_prompt_longer_than_the_context_is_refused(
+    model: TextModel, prompt: str | list[int], told: str
+) -> None:
+    error = fault(model, prompt)
+    assert str(error) == (
+        f"This model's maximum context length is {MAX_MODEL_LEN} tokens. However, your prompt "
+        f"contains {told} input tokens, which exceeds this limit even without any output tokens. "
+        "Please reduce the length of the input prompt."
+    )
+    assert (error.parameter, error.value) == ("input_tokens", int(told.split()[-1]))
+
+
+def test_a_prompt_that_fills_the_context_leaves_no_room_for_output(model: TextModel) -> None:
+    assert str(fault(model, [5] * MAX_MODEL_LEN)) == "max_tokens must be at least 1, got 0."
+    lowered = lower(make_request([5] * (MAX_MODEL_LEN - 1)), 1, model)
+    assert lowered.sampling_params.max_tokens == 1
+
+
+@pytest.mark.parametrize("prompt", ["", []])
+def test_an_empty_prompt_is_refused(model: TextModel, prompt: str | list[int]) -> None:
+    error = fault(model, prompt)
+    assert str(error) == "The decoder prompt cannot be empty"
+    assert error.parameter is None
+
+
+@pytest.mark.parametrize("token_id", [-1, 2**31, 2**70])
+def test_a_token_id_out_of_the_vocabulary_is_refused(model: TextModel, token_id: int) -> None:
+    error = fault(model, [5, token_id, 6])
+    assert str(error) == f"Token id {token_id} is out of vocabulary"
+    assert error.parameter is None
+
+
+def test_the_vocabulary_ends_with_the_models_last_token(model: TextModel) -> None:
+    size = model.vocabulary_size
+    assert lower(make_request([0, size - 1]), 1, model).prompt_token_ids == [0, size - 1]
+    assert str(fault(model, [0, size])) == f"Token id {size} is out of vocabulary"
+
+
+def test_text_that_is_no_unicode_is_refused(model: TextModel) -> None:
+    assert isinstance(fault(model, "a\ud800"), InvalidTextError)
+
+
+# The output limit.
+
+
+@pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
+def test_an_output_limit_beyond_the_context_is_refused_under_its_callers_name(
+    model: TextModel, name: str
+) -> None:
+    error = fault(model, max_tokens=MAX_MODEL_LEN + 1, max_tokens_name=name)
+    assert str(error) == (
+        f"{name}={MAX_MODEL_LEN + 1} cannot be greater than max_model_len={MAX_MODEL_LEN}. "
+        "Please request fewer output tokens."
+    )
+    assert (error.parameter, error.value) == (name, MAX_MODEL_LEN + 1)
+
+
+def test_a_rest_of_the_context_smaller_than_the_limit_is_what_is_sent(model: TextModel) -> None:
+    assert params_of(model, prompt=[5] * 10).max_tokens == MAX_MODEL_LEN - 10
+    assert params_of(model, prompt=[5] * 10, max_tokens=MAX_MODEL_LEN).max_tokens == 22
+    assert params_of(model, prompt=[5] * 10, max_tokens=7).max_tokens == 7
+
+
+def test_the_models_output_limit_holds_where_none_is_asked_for(
+    with_defaults: Callable[..., TextModel],
+) -> None:
+    assert params_of(with_defaults(max_tokens=3)).max_tokens == 3
+    capped = with_defaults(max_tokens=3, max_tokens_cap=5)
+    assert params_of(capped, max_tokens=20).max_tokens == 5
+
+
+@pytest.mark.parametrize("max_tokens", [0, -1])
+def test_an_output_limit_of_nothing_is_refused(model: TextModel, max_tokens: int) -> None:
+    error = fault(model, max_tokens=max_tokens, max_tokens_name="max_completion_tokens")
+    assert str(error) == f"max_tokens must be at least 1, got {max_tokens}."
+    assert error.parameter == "max_tokens"
+
+
+# The order of the stages.
+
+
+def test_faults_are_looked_for_stage_by_stage(model: TextModel) -> None:
+    size = model.vocabulary_size
+    fields: dict[str, object] = {
+        "max_tokens": MAX_MODEL_LEN + 1,
+        "prompt": [5] * (MAX_MODEL_LEN + 2),
+        "logit_bias": {"a": 1.0},
+        "temperature": 0.0,
+        "logprobs": 21,
+        "stop_token_ids": [size],
+    }
+    expected = [
+        ("max_tokens", "max_tokens=33 cannot be greater"),
+        ("prompt", "This model's maximum context length"),
+        ("logit_bias", "logit_bias contains key(s)"),
+        ("temperature", "n must be 1 when using greedy sampling, got 2."),
+        ("logprobs", "Requested sample logprobs of 21"),
+        ("stop_token_ids", f"token_id(s) [{size}] in stop_token_ids"),
+    ]
+    for name, message in expected:
+        prompt = fields.get("prompt", [])
+        rest = {key: value for key, value in fields.items() if key != "prompt"}
+        # The empty prompt that is left in the end is a fault, too, and the last to be found.
+        assert str(fault(model, prompt, n=2, **rest)).startswith(message)
+        del fields[name]
+    assert str(fault(model, [], n=2)) == "The decoder prompt cannot be empty"
+
+
+@pytest.mark.parametrize("temperature", [0.0, None])
+def test_more_than_one_sample_needs_randomness(
+    with_defaults: Callable[..., TextModel], temperature: float | None
+) -> None:
+    model = with_defaults(temperature=0.0)
+    assert str(fault(model, n=2, temperature=temperature)) == (
+        "n must be 1 when using greedy sampling, got 2."
+    )
+    assert lower(make_request(temperature=temperature), 1, model).sampling.greedy
+    lowered = lower(make_request(temperature=1e-6), 2, model)
+    assert lowered.sampling_params.temperature == 0.01
+
+
+# What the engine is told.
+
+
+def test_every_option_reaches_the_engine_except_what_is_done_here(model: TextModel) -> None:
+    options = {
+        "presence_penalty": 0.5,
+        "frequency_penalty": -0.5,
+        "repetition_penalty": 1.25,
+        "temperature": 0.75,
+        "top_p": 0.5,
+        "top_k": 7,
+        "min_p": 0.25,
+        "seed": 42,
+        "max_tokens": 9,
+        "min_tokens": 2,
+        "logprobs": 3,
+        "ignore_eos": True,
+    }
+    params = params_of(
+        model,
+        stop=["END"],
+        include_stop_str_in_output=True,
+        skip_special_tokens=False,
+        logit_bias={"5": 200.0},
+        stop_token_ids=[8, 8],
+        **options,
+    )
+    for name, value in options.items():
+        assert getattr(params, name) == value
+    assert params.logit_bias == {5: 100.0}
+    assert params.stop_token_ids == [8]
+    assert params.prompt_logprobs is None
+    # Stop strings are matched on the text, which the engine does not have.
+    assert b"END" not in msgspec.msgpack.encode(params)
+
+
+def test_a_top_k_beyond_32_bits_means_the_whole_vocabulary(model: TextModel) -> None:
+    assert params_of(model, top_k=2**40).top_k == 2**31 - 1
+    assert params_of(model, top_k=-1).top_k == -1
+
+
+EOS = "eos"
+EXTRA = (7, 9)
+
+
+@pytest.mark.parametrize(
+    ("ignore_eos", "extra", "stop_token_ids", "expected_stop", "expected_all"),
+    [
+        (False, (), [], [], [EOS]),
+        (False, (), [5], [5], [5, EOS]),
+        (False, EXTRA, [5, 7], [5, 7, 9], [5, 7, 9, EOS]),
+        (True, (), [5], [5], [5, EOS]),
+        (True, EXTRA, [5], [5], [5, 7, 9, EOS]),
+    ],
+)
+def test_end_of_sequence_tokens_stop_unless_they_are_ignored(
+    with_defaults: Callable[..., TextModel],
+    ignore_eos: bool,
+    extra: tuple[int, ...],
+    stop_token_ids: list[int],
+    expected_stop: list[int],
+    expected_all: list[int | str],
+) -> None:
+    model = with_defaults()
+    eos = model.eos_token_id
+    assert eos is not None
+    # The tokenizer's own is often among those of the generation config.
+    model = with_defaults(eos_token_ids=(*extra, eos) if extra else ())
+    params = params_of(model, ignore_eos=ignore_eos, stop_token_ids=stop_token_ids)
+    assert params.ignore_eos == ignore_eos
+    assert params.eos_token_id == (None if ignore_eos else eos)
+    assert sorted(params.stop_token_ids) == sorted(expected_stop)
+    everything = {eos if token_id == EOS else token_id for token_id in expected_all}
+    # The engine masks all of them before min_tokens, those that are ignored included.
+    assert set(params.all_stop_token_ids) == everything
+    assert len(params.all_stop_token_ids) == len(everything)
+
+
+def test_a_tokenizer_without_an_end_of_sequence_token_leaves_that_to_the_config(
+    byte_level: Tokenizer,
+) -> None:
+    tokenizer = Tokenizer(byte_level.backend, SpecialTokens({}))
+    defaults = SamplingDefaults(eos_token_ids=EXTRA)
+    params = params_of(TextModel(tokenizer, MAX_MODEL_LEN, 100, defaults))
+    assert params.eos_token_id is None
+    assert params.stop_token_ids == list(EXTRA)
+    assert params.all_stop_token_ids == list(EXTRA)
+
+
+# An engine's input thread dies on an ADD that does not validate: whatever is accepted must pass.
+
+
+class DecodedParams(msgspec.Struct):
+    """The types that vLLM 0.33 decodes sampling parameters into, as far as they are served."""
+
+    n: int = 1
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    seed: int | None = None
+    stop_token_ids: list[int] | None = None
+    ignore_eos: bool = False
+    max_tokens: int | None = 16
+    min_tokens: int = 0
+    logprobs: int | None = None
+    output_kind: int = 0
+    _eos_token_id: int | None = None
+    _all_stop_token_ids: set[int] = msgspec.field(default_factory=set)
+    logit_bias: dict[int, float] | None = None
+
+
+def broken_rules(params: DecodedParams, vocabulary_size: int) -> list[str]:
+    """The rules of vLLM's own validation on decoding (0.33), and what its sampler relies on."""
+    ids = [*(params.stop_token_ids or ()), *params._all_stop_token_ids, *(params.logit_bias or ())]
+    rules = {
+        "n": params.n == 1,
+        "presence_penalty": -2 <= params.presence_penalty <= 2,
+        "frequency_penalty": -2 <= params.frequency_penalty <= 2,
+        "repetition_penalty": math.isfinite(params.repetition_penalty)
+        and params.repetition_penalty > 0,
+        "temperature": 0 <= params.temperature <= 2,
+        "top_p": 0 < params.top_p <= 1,
+        "top_k": -1 <= params.top_k < 2**31,
+        "min_p": 0 <= params.min_p <= 1,
+        "seed": params.seed is None or -(2**63) <= params.seed < 2**63,
+        "max_tokens": params.max_tokens is not None and params.max_tokens >= 1,
+        "min_tokens": params.max_tokens is not None
+        and 0 <= params.min_tokens <= params.max_tokens,
+        "logprobs": params.logprobs is None or -1 <= params.logprobs <= vocabulary_size,
+        "logit_bias": all(-100 <= bias <= 100 for bias in (params.logit_bias or {}).values()),
+        "output_kind": params.output_kind in (0, 1, 2),
+        "token ids": all(0 <= token_id < vocabulary_size for token_id in ids),
+        "eos": params._eos_token_id is None or params._eos_token_id in params._all_stop_token_ids,
+        # A change on decoding would be harmless, but means that the rule was not applied here.
+        "no small temperature": not 0 < params.temperature < 0.01,
+        "greedy is neutral": params.temperature > 0
+        or (params.top_p, params.top_k, params.min_p) == (1, 0, 0),
+    }
+    return [name for name, holds in rules.items() if not holds]
+
+
+def one_of(usual: list[object], *unusual: st.SearchStrategy[object]) -> st.SearchStrategy[object]:
+    return st.one_of(st.sampled_from(usual), *unusual)
+
+
+any_float = st.one_of(
+    st.floats(), st.floats(-2.5, 2.5), st.sampled_from([0.0, -0.0, 1e-300, 1e-6, 1.0, 2.0])
+)
+any_int = st.one_of(
+    st.integers(),
+    st.integers(-3, 40),
+    st.sampled_from([2**31, 2**32, 2**63 - 1, 2**63, 2**64, -(2**63), -(2**63) - 1, 10**400]),
+)
+any_key = st.one_of(any_int.filter(lambda key: abs(key) < 10**100).map(str), st.text(max_size=3))
+OPTIONS: dict[str, tuple[list[object], st.SearchStrategy[object]]] = {
+    "presence_penalty": ([None, 0.5, -2.0], any_float),
+    "frequency_penalty": ([None, 0.5, 2.0], any_float),
+    "repetition_penalty": ([None, 0.5, 2.0], any_float),
+    "temperature": ([None, 0.0, 0.5, 1e-6], any_float),
+    "top_p": ([None, 0.5, 1.0], any_float),
+    "top_k": ([None, -1, 5], any_int),
+    "min_p": ([None, 0.0, 0.5], any_float),
+    "seed": ([None, -1, 0, 7], any_int),
+    "stop": ([[], ["a"]], st.lists(st.text(max_size=2), max_size=2)),
+    "stop_token_ids": ([[], [5, 5]], st.lists(any_int, max_size=2)),
+    "ignore_eos": ([False, True], st.booleans()),
+    "max_tokens": ([None, 4], any_int),
+    "min_tokens": ([0, 1], any_int),
+    "logprobs": ([None, 0, 20], any_int),
+    "logit_bias": (
+        [None, {}, {"5": 1.0}],
+        st.dictionaries(any_key, any_float, max_size=2),
+    ),
+}
+
+
+@st.composite
+def sampling_options(draw: st.DrawFn) -> SamplingOptions:
+    """Options that are mostly fine, but for one or two that may be anything."""
+    options = {name: draw(st.sampled_from(usual)) for name, (usual, _) in OPTIONS.items()}
+    for name in draw(st.lists(st.sampled_from(list(OPTIONS)), max_size=2)):
+        options[name] = draw(OPTIONS[name][1])
+    return SamplingOptions(**options)
+
+
+prompts = st.one_of(
+    st.sampled_from(["a", "naïve 学字"]),
+    st.text(max_size=12),
+    st.lists(st.one_of(st.integers(0, 50), any_int), max_size=3),
+)
+some_defaults = st.sampled_from(
+    [
+        NEUTRAL,
+        SamplingDefaults(temperature=0.0, top_k=50, top_p=0.9, max_tokens=8, eos_token_ids=(3, 4)),
+        SamplingDefaults(temperature=1e-5, repetition_penalty=0.0, max_tokens_cap=5),
+        SamplingDefaults(top_k=2**40, min_p=7.0, max_tokens=-3),
+    ]
+)
+
+
+@given(prompts, sampling_options(), some_defaults, st.integers(1, 3), st.sampled_from([20, -1]))
+def test_whatever_is_accepted_passes_the_validation_of_the_engine(
+    model: TextModel,
+    prompt: str | list[int],
+    options: SamplingOptions,
+    defaults: SamplingDefaults,
+    n: int,
+    max_logprobs: int,
+) -> None:
+    model = msgspec.structs.replace(model, defaults=defaults, max_logprobs=max_logprobs)
+    request = TextRequest(request_id="x", prompt=prompt, sampling=options, arrival_time=0.0)
+    try:
+        lowered = lower(request, n, model)
+    except InvalidRequestError as error:
+        assert str(error)
+        assume(False)
+        return
+    sent = EngineCoreRequest(
+        "x", lowered.prompt_token_ids, None, lowered.sampling_params, None, 0.0
+    )
+    encoded = EncodedRequest(sent)
+    family = children("x", lowered.sampling_params.seed, n)
+    payloads = [encoded.payload(child.request_id, child.seed) for child in family]
+    for payload in payloads:
+        elements = msgspec.msgpack.decode(payload, type=list[msgspec.Raw])
+        prompt_token_ids = msgspec.msgpack.decode(elements[1], type=list[int])
+        params = msgspec.msgpack.decode(elements[3], type=DecodedParams)
+        assert broken_rules(params, model.vocabulary_size) == []
+        assert all(0 <= token_id < model.vocabulary_size for token_id in prompt_token_ids)
+        assert params.max_tokens is not None
+        assert 1 <= len(prompt_token_ids) <= MAX_MODEL_LEN - params.max_tokens
+        if n > 1:
+            assert params.temperature > 0
+    assert all(first != second for first, second in itertools.pairwise(payloads))
