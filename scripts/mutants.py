@@ -38,6 +38,9 @@ ROOT = Path(__file__).resolve().parent.parent
 TESTS_FAILED = 1
 """The exit status of pytest when tests ran and some failed; others say that the run broke."""
 
+SECONDS_PER_TEST = 60
+"""Until a test that waits for what a mutant keeps from happening has failed."""
+
 
 class MutantError(Exception):
     """The table or a mutant in it cannot be used as it stands."""
@@ -153,6 +156,7 @@ def run(command: Sequence[str], sources: Path, timeout: float) -> tuple[int | No
 def run_tests(tests: Sequence[str], sources: Path, timeout: float) -> tuple[int | None, str]:
     """Run tests on the copied sources, with one summary line for each that fails."""
     options = ["-m", "pytest", "-p", "no:cacheprovider", "--color=no", "-rf", "--tb=short"]
+    options.append(f"--timeout={SECONDS_PER_TEST}")
     return run([*options, *tests], sources, timeout)
 
 
@@ -242,7 +246,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="try the mutants with this text in their name")
     parser.add_argument("--table", type=Path, default=ROOT / "tests/mutants.toml")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--timeout", type=float, default=120.0, help="seconds for each mutant")
+    parser.add_argument("--timeout", type=float, default=300.0, help="seconds for each mutant")
     arguments = parser.parse_args()
     try:
         mutants = [

@@ -131,8 +131,8 @@ def test_a_number_of_engines_that_cannot_be_is_refused(replies, count):
 # Over real sockets.
 
 
-async def test_engines_come_up_over(connect, address):
-    client, engines = await connect(address=address, engines=2)
+async def test_engines_come_up_over_tcp_and_ipc(connect, address):
+    client, _ = await connect(address=address, engines=2)
     assert [engine.index for engine in client.engines] == [0, 1]
     assert [engine.ready.data_parallel_rank for engine in client.engines] == [0, 1]
     assert client.engines[0].ready.vllm_version == "0.33.0"
@@ -205,9 +205,9 @@ async def test_a_wrong_message_ends_the_wait_at_once(open_socket):
 
 async def test_progress_is_logged_while_engines_load(caplog):
     caplog.set_level(logging.INFO, "umbel_engine")
-    async with EngineClient(EngineOptions(ready_timeout=20)) as client:
-        async with MockEngine().serve(client):
-            pass
+    options = EngineOptions(ready_timeout=20)
+    async with EngineClient(options) as client, MockEngine().serve(client):
+        pass
     messages = [record.getMessage() for record in caplog.records]
     assert "engine 0 has connected and loads its model" in messages
     assert "engine 0 is ready" in messages

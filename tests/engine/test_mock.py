@@ -188,19 +188,17 @@ def watch(client):
     return seen
 
 
-async def test_all_running_requests_step_together(connected, open_samples, step):
+async def test_all_running_requests_step_together(connected, open_samples):
     client, engine = connected
     engine.script = lambda request: tokens(1, 2, 3)
     engine.pause()
     async with open_samples(client, 3), open_samples(client, 1, name="y"):
         await engine.wait_adds(4)
-        messages = []
+        messages = watch(client)
         for _ in range(3):
-            client.step_listener = lambda outputs, step: messages.append(outputs)
             await engine.step()
-        while len(messages) < 3:
-            await asyncio.sleep(0)
-    assert [len(message.outputs) for message in messages] == [4, 4, 4]
+        await client.call("is_sleeping")
+    assert [len(message.outputs) for message in messages] == [4, 4, 4, 0]
     assert engine.running == []
     await engine.wait_idle()
 
@@ -215,7 +213,7 @@ async def test_a_pause_holds_one_request_back_and_not_the_others(connected, open
         assert engine.running == ["0_x-abcd"]
         gate.set()
         deltas = [item async for item in samples[0]]
-    assert sum((delta.token_ids for delta in deltas), []) == [1, 2]
+    assert [token_id for delta in deltas for token_id in delta.token_ids] == [1, 2]
 
 
 async def test_a_script_may_be_asynchronous(connected, open_samples):
@@ -420,10 +418,13 @@ def test_nothing_ends_before_min_tokens():
 def test_log_probabilities_are_made_up_when_asked_for():
     steps = list(sampled()(ask("r", prompt=(1, 2, 3), logprobs=2, prompt_logprobs=0, max_tokens=2)))
     assert [step.logprobs.token_ids.shape for step in steps] == [(1, 3), (1, 3)]
-    assert [step.logprobs.token_ids[0, 0] for step in steps] == [step.token_ids[0] for step in steps]
+    assert [step.logprobs.token_ids[0, 0] for step in steps] == [
+        step.token_ids[0] for step in steps
+    ]
     assert steps[0].prompt_logprobs.token_ids.tolist() == [[2], [3]]
     assert steps[1].prompt_logprobs is None
-    assert list(sampled()(ask("r", max_tokens=1)))[0].logprobs is None
+    (step,) = sampled()(ask("r", max_tokens=1))
+    assert step.logprobs is None
 
 
 @pytest.mark.parametrize(("count", "columns"), [(0, 1), (1, 2), (5, 6), (-1, 901)])

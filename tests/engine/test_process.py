@@ -234,7 +234,7 @@ async def test_when_the_process_ends_later_the_client_dies(
 
 async def test_a_python_that_is_not_there_is_an_error():
     options = EngineProcessOptions(Path("/nowhere/python"), "m", ADDRESS)
-    with pytest.raises(EngineStartError, match=r"cannot start the engine: .*/nowhere/python"):
+    with pytest.raises(EngineStartError, match="engine with /nowhere/python: No such file"):
         async with EngineProcess(options):
             pass
 

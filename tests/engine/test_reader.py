@@ -1,4 +1,5 @@
 import asyncio
+import itertools
 import socket as plain_socket
 
 import pytest
@@ -29,11 +30,13 @@ class Inbox:
     def __init__(self, expected):
         self.messages = []
         self.drains = []
+        self.begun = asyncio.Event()
         self.complete = asyncio.Event()
         self._expected = expected
 
     def on_message(self, frames):
         self.messages.append(frames)
+        self.begun.set()
         if len(self.messages) == self._expected:
             self.complete.set()
 
@@ -75,7 +78,7 @@ async def test_a_drain_stops_at_its_limit_and_others_get_their_turn(pipe):
     loop.call_soon(other_work)
     await inbox.wait()
     reader.close()
-    steps = [after - before for before, after in zip(seen_by_others, seen_by_others[1:])]  # noqa: RUF007
+    steps = [after - before for before, after in itertools.pairwise(seen_by_others)]
     # The poller and the scheduled drain may both fall into one turn of the loop.
     assert max(steps) <= 2 * MESSAGES_PER_DRAIN
     assert len(set(seen_by_others)) >= 3
@@ -87,12 +90,11 @@ async def test_writers_are_not_starved_by_a_socket_that_is_never_empty(pipe):
     ours.setblocking(False)
     loop = asyncio.get_running_loop()
     written = asyncio.Event()
-    count = 0
+    inbox = Inbox(MESSAGES_PER_DRAIN)
 
     def on_message(frames):
         # Every message that is read is followed by another one.
-        nonlocal count
-        count += 1
+        inbox.on_message(frames)
         push.send(b"")
 
     def on_writable():
@@ -102,8 +104,7 @@ async def test_writers_are_not_starved_by_a_socket_that_is_never_empty(pipe):
 
     reader = Reader(pull, on_message)
     push.send(b"")
-    while count < MESSAGES_PER_DRAIN:
-        await asyncio.sleep(0)
+    await inbox.wait()
     loop.add_writer(ours, on_writable)
     await asyncio.wait_for(written.wait(), 10)
     reader.close()
@@ -130,9 +131,7 @@ async def after_an_eaten_edge(router_and_dealer, wake):
     inbox = Inbox(2)
     reader = Reader(router, inbox.on_message)
     dealer.send(b"hello")
-    while not inbox.messages:
-        await asyncio.sleep(0)
-    await asyncio.sleep(0)
+    await asyncio.wait_for(inbox.begun.wait(), 10)
     dealer.send(b"again")
     router.send_multipart([b"engine", b"request"])
     # A send looks at what arrived only now and then; this look is a certain one.
@@ -169,19 +168,18 @@ async def test_the_drained_callback_comes_once_per_drain_and_only_after_a_messag
 
 async def test_a_reader_closed_by_its_callback_reads_no_more(pipe):
     pull, push = pipe
-    seen = []
+    inbox = Inbox(2)
 
     def on_message(frames):
-        seen.append(frames)
+        inbox.on_message(frames)
         reader.close()
         reader.close()
 
     reader = Reader(pull, on_message)
     push.send(b"1")
     push.send(b"2")
-    while not seen:
-        await asyncio.sleep(0)
+    await asyncio.wait_for(inbox.begun.wait(), 10)
     reader.wake()
     for _ in range(10):
         await asyncio.sleep(0)
-    assert seen == [[b"1"]]
+    assert inbox.messages == [[b"1"]]

@@ -52,7 +52,7 @@ async def test_one_sample_can_be_read_alone(connected, open_samples):
     engine.script = per_child(tokens(1, 2), tokens(3))
     async with open_samples(client, 2) as samples:
         deltas = [delta async for delta in samples[1]]
-        assert sum((delta.token_ids for delta in deltas), []) == [3]
+        assert [token_id for delta in deltas for token_id in delta.token_ids] == [3]
         assert deltas[-1].finish == Finish("length")
         assert samples[1].take() is None
 
@@ -179,9 +179,7 @@ async def test_a_sink_is_called_once_per_drain(connected, open_samples, deliver)
         assert calls[1:] == [[("1", [5])]]
 
 
-async def test_a_drain_that_brings_nothing_worth_it_calls_no_sink(
-    connected, open_samples, deliver
-):
+async def test_a_drain_that_brings_nothing_worth_it_calls_no_sink(connected, open_samples, deliver):
     client, engine = connected
     engine.script = lambda request: []
     calls = []
@@ -193,9 +191,7 @@ async def test_a_drain_that_brings_nothing_worth_it_calls_no_sink(
         assert calls == []
 
 
-async def test_a_sample_that_was_not_taken_is_not_announced_again(
-    connected, open_samples, deliver
-):
+async def test_a_sample_that_was_not_taken_is_not_announced_again(connected, open_samples, deliver):
     client, engine = connected
     engine.script = lambda request: []
     calls = []
@@ -319,11 +315,15 @@ async def test_what_arrives_after_an_abort_is_ignored(connected, open_samples):
 async def test_a_group_that_is_dropped_unclosed_warns_and_aborts(connected, open_samples):
     client, engine = connected
     engine.pause()
-    samples = open_samples(client, 2)
-    await samples.__aenter__()
-    with pytest.warns(ResourceWarning, match="samples were dropped without being closed"):
-        del samples
+    opened = [open_samples(client, 2)]
+    await opened[0].__aenter__()
+
+    def drop():
+        opened.clear()
         gc.collect()
+
+    with pytest.warns(ResourceWarning, match="samples were dropped without being closed"):
+        drop()
     assert client.in_flight == 0
     assert await engine.wait_aborts() == [["0_x-abcd", "1_x-abcd"]]
 

@@ -194,7 +194,7 @@ def test_what_a_later_version_adds_is_ignored():
 
 def test_finish_codes_are_the_engine_s():
     assert FINISH_REASONS == ("stop", "length", "abort", "error", "repetition")
-    assert FINISH_REASONS == FinishReason.__args__
+    assert FinishReason.__args__ == FINISH_REASONS
 
 
 def test_the_answer_to_hello_has_the_engine_s_keys():

@@ -198,19 +198,47 @@ class RawClient:
                 self.received += data
         return self.received
 
+    @property
+    def head(self):
+        """The status line and the headers, as they were received."""
+        return self.received.partition(b"\r\n\r\n")[0].decode("latin-1")
+
+    @property
+    def chunks(self):
+        """What was received in each chunk of a body, which must have ended."""
+        rest = self.received.partition(b"\r\n\r\n")[2]
+        chunks = []
+        while True:
+            size, _, rest = rest.partition(b"\r\n")
+            length = int(size, 16)
+            data, end, rest = rest[:length], rest[length : length + 2], rest[length + 2 :]
+            assert end == b"\r\n"
+            if length == 0:
+                assert rest == b""
+                return chunks
+            assert len(data) == length
+            chunks.append(data)
+
+    @property
+    def text(self):
+        """The body, put together from its chunks."""
+        return b"".join(self.chunks).decode()
+
     def close(self):
         self.socket.close()
 
 
 class Stream:
-    """A stream that is read event by event."""
+    """A stream that is read event by event; the headers come with the first."""
 
-    def __init__(self, response):
-        self.response = response
+    def __init__(self, request):
+        self.request = request
         self._events = self._read()
 
     async def _read(self):
-        async for line in self.response.content:
+        response = await self.request
+        assert response.status == 200
+        async for line in response.content:
             if line != b"\n":
                 payload = line.decode().removeprefix("data: ").removesuffix("\n")
                 yield payload if payload == "[DONE]" else json.loads(payload)
@@ -259,9 +287,15 @@ class Served:
 
     @asynccontextmanager
     async def stream(self, path, **body):
-        body.setdefault("stream", True)
-        async with self.session.post(self.url + path, json=body) as response:
-            yield Stream(response)
+        """Send a request whose answer streams; it is read as far as the test wants."""
+        posted = self.session.post(self.url + path, json={"stream": True, **body})
+        request = asyncio.ensure_future(posted)
+        try:
+            yield Stream(request)
+        finally:
+            request.cancel()
+            if await asyncio.wait((request,)) and not request.cancelled():
+                request.result().close()
 
     async def raw(self, path=None, receive_buffer=None, **body):
         """Open a connection of its own; with a path, a request is sent on it."""
@@ -270,6 +304,20 @@ class Served:
         if path is not None:
             await client.post(path, **body)
         return client
+
+    async def step(self):
+        """Let the engine make one step, and wait until it has been handed over."""
+        arrived = asyncio.Event()
+        listener = self.client.step_listener
+
+        def note(outputs, step):
+            listener(outputs, step)
+            arrived.set()
+
+        self.client.step_listener = note
+        await self.engine.step()
+        await asyncio.wait_for(arrived.wait(), TIMEOUT)
+        self.client.step_listener = listener
 
     async def metrics(self):
         """Give the samples of /metrics by name, those of all labels added up."""
@@ -341,7 +389,9 @@ async def serving(
         try:
             sock = listen(send_buffer)
             await web.SockSite(runner, sock).start()
-            async with aiohttp.ClientSession() as session:
+            async with aiohttp.ClientSession(
+                timeout=aiohttp.ClientTimeout(total=3 * TIMEOUT)
+            ) as session:
                 served = Served(chat, engine, app, sock.getsockname()[1], session)
                 yield served
                 await served.check_nothing_is_left()
@@ -372,6 +422,27 @@ async def serve(model_folder, caplog):
 def handler_cancellation(request):
     """Whether the runner cancels the handler of a client that goes away."""
     return request.param
+
+
+@pytest.fixture
+def unhurried(serve):
+    """Ask for a stream, and let the engine go on only when all events of a step have come.
+
+    `steps` says how many events each step brings; gives the connection, with the whole answer.
+    """
+
+    async def unhurried(served, path, steps, adds=1, **body):
+        client = await served.raw(path, stream=True, **body)
+        await served.engine.wait_adds(adds)
+        expected = 0
+        for events in steps:
+            await served.step()
+            expected += events
+            await client.until(b"\n\n", expected)
+        await client.until(b"\r\n0\r\n\r\n")
+        return client
+
+    return unhurried
 
 
 @pytest.fixture

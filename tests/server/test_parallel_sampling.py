@@ -229,9 +229,7 @@ class CountingProcessor:
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
-async def test_each_sample_has_an_output_processor_of_its_own(
-    serve, two_answers, texts_of, stream
-):
+async def test_each_sample_has_an_output_processor_of_its_own(serve, two_answers, texts_of, stream):
     served = await serve(two_answers, new_processor=CountingProcessor)
     answer = await served.ask(n=2, stream=stream)
     if stream:

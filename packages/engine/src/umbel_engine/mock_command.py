@@ -47,6 +47,7 @@ def _serve(options: MockOptions, scenario: Scenario) -> int:
         process.connect()
         logger.info("%d ready", options.engine_count)
         process.run()
+        logger.info("the frontend is gone")
     except _StoppedError:
         return 0
     except (FrontendGoneError, ValueError) as error:

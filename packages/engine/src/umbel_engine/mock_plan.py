@@ -91,7 +91,7 @@ class Planner:
         token_ids, finish, stop_reason = self._tokens(limit, start, params, rule)
         size = self._chunk_size
         chunks = [token_ids[i : i + size] for i in range(0, len(token_ids), size)]
-        outputs = [EngineCoreOutput("", ids, _sampled(ids, params)) for ids in chunks]
+        outputs = [EngineCoreOutput("", list(ids), _sampled(ids, params)) for ids in chunks]
         outputs[-1] = _end(outputs[-1], finish, stop_reason, rule.kv_transfer_params)
         outputs[0] = _begin(outputs[0], request, rule, params.prompt_logprobs)
         return Plan(map(body, outputs), len(outputs), rule.delay_steps)

@@ -1,6 +1,7 @@
 """The mock engine as a program: one blocking loop over the sockets of its engines."""
 
 import logging
+import math
 import time
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -32,6 +33,9 @@ logger = logging.getLogger(__name__)
 HANDSHAKE_SECONDS = 300.0
 """How long an engine waits for each answer of the handshake, as vllm/v1/engine/core.py does."""
 
+IDLE_SECONDS = 0.5
+"""How often a process without requests looks whether its frontend is still there."""
+
 UTILITY_ANSWERS: dict[str, object] = {
     "get_supported_tasks": ["generate"],
     "is_scheduler_paused": False,
@@ -60,7 +64,7 @@ class MockOptions(msgspec.Struct, frozen=True):
 
 
 class FrontendGoneError(Exception):
-    """Report that the frontend does not answer, or not any more."""
+    """Report that no frontend answers the handshake."""
 
 
 class _Peer(NamedTuple):
@@ -150,7 +154,7 @@ class ProcessEngine:
             self._on_add(self._decoder.decode(payload))
         elif kind == ABORT:
             for request_id in msgspec.msgpack.decode(payload, type=list[str]):
-                found = any([batch.drop(request_id) for batch in self._batches])
+                found = any(batch.drop(request_id) for batch in self._batches)
                 self._log("abort %s%s", request_id, "" if found else " (not running)")
         elif kind == UTILITY:
             self._on_call(msgspec.msgpack.decode(payload, type=UtilityCall))
@@ -195,7 +199,7 @@ class ProcessEngine:
 
 
 class MockProcess:
-    """Several engines in one loop; `run` returns only by an exception."""
+    """Several engines in one loop."""
 
     def __init__(self, options: MockOptions, scenario: Scenario) -> None:
         self._options = options
@@ -215,22 +219,24 @@ class MockProcess:
             for peer in engine.peers:
                 self._poller.register(peer.input, zmq.POLLIN)
                 self._poller.register(peer.monitor, zmq.POLLIN)
+                # The monitor may have come too late to tell.
+                self._connected.add(peer.input)
 
     def run(self) -> None:
-        """Serve; raises FrontendGoneError when the frontend is gone for `exit_after` seconds."""
+        """Serve until the frontend has been gone for `exit_after` seconds."""
         period = self._options.step_ms / 1000
         next_step = time.monotonic()
-        while True:
+        while self._frontend_is_there():
             running = any(engine.running for engine in self.engines)
-            wait = max(0.0, next_step - time.monotonic()) if running else 1.0
-            self._receive(dict(self._poller.poll(wait * 1000)))
-            self._check_frontend()
+            wait = max(0.0, next_step - time.monotonic()) if running else IDLE_SECONDS
+            self._receive(dict(self._poller.poll(math.ceil(wait * 1000))))
             now = time.monotonic()
             if not running:
                 # The step clock starts with the first request.
                 next_step = now
             elif now >= next_step:
-                next_step = max(next_step + period, now)
+                # A step that came late does not delay the ones after it, up to one period.
+                next_step = max(next_step, now - period) + period
                 for engine in self.engines:
                     engine.step()
 
@@ -257,15 +263,15 @@ class MockProcess:
         elif event == zmq.EVENT_DISCONNECTED:
             self._connected.discard(peer.input)
 
-    def _check_frontend(self) -> None:
+    def _frontend_is_there(self) -> bool:
         if self._connected:
             self._gone_since = None
-        elif self._gone_since is None:
+            return True
+        if self._gone_since is None:
             self._gone_since = time.monotonic()
             for engine in self.engines:
                 engine.forget_all()
-        elif time.monotonic() - self._gone_since > self._options.exit_after:
-            raise FrontendGoneError("the frontend is gone")
+        return time.monotonic() - self._gone_since < self._options.exit_after
 
 
 def _await_message(socket: "zmq.Socket[bytes]", what: str) -> None:

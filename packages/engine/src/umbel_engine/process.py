@@ -7,7 +7,6 @@ import re
 import signal
 import sys
 import time
-import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -132,14 +131,15 @@ class EngineProcess:
             os.close(lifeline)
             os.close(output)
             if isinstance(error, OSError):
-                raise EngineStartError(f"cannot start the engine: {error}") from error
+                python = self._options.python
+                raise EngineStartError(
+                    f"cannot start the engine with {python}: {error.strerror}"
+                ) from error
             raise
         finally:
             os.close(stdin)
             os.close(stdout)
-        group = _Group(process.pid, lifeline)
-        self._kill = weakref.finalize(self, group.end)
-        self._group = group
+        self._group = _Group(process.pid, lifeline)
         self._watcher = asyncio.create_task(self._watch(process, output))
         self._progress = asyncio.create_task(self._report_progress())
 
@@ -210,10 +210,10 @@ class EngineProcess:
         try:
             status = await process.wait()
             # What it started may have outlived it.
-            self._kill()
+            self._group.end()
             await asyncio.wait((forwarder,), timeout=LOG_END_TIMEOUT)
         finally:
-            self._kill()
+            self._group.end()
             self._stop_progress()
             forwarder.cancel()
         return status if status >= 0 else 128 - status

@@ -21,17 +21,24 @@ async def collect(http: web.Request, samples: Samples[ItemT]) -> list[ItemT]:
     positions = {sample.request_id: index for index, sample in enumerate(samples)}
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def sink(ready: list[Sample[ItemT]]) -> None:
+    def take(ready: list[Sample[ItemT]]) -> None:
         for sample in ready:
-            if done.done():
-                return
             finish = sample.finish
             if finish is not None and finish.error is not None:
-                done.set_exception(finish.error)
-            elif (item := sample.take()) is not None:
+                raise finish.error
+            if (item := sample.take()) is not None:
                 items[positions[sample.request_id]] = item
-        if len(items) == len(positions) and not done.done():
-            done.set_result(None)
+
+    def sink(ready: list[Sample[ItemT]]) -> None:
+        if done.done():
+            return
+        try:
+            take(ready)
+        except Exception as error:
+            done.set_exception(error)
+        else:
+            if len(items) == len(positions):
+                done.set_result(None)
 
     samples.sink = sink
     try:

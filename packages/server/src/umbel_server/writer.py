@@ -6,6 +6,7 @@ memory is bounded by the answer itself.
 """
 
 import asyncio
+import logging
 from collections import deque
 from typing import Generic, Protocol, TypeVar
 
@@ -14,6 +15,8 @@ from aiohttp.abc import AbstractStreamWriter
 
 from umbel_engine import Sample, Samples
 from umbel_server.watch import LOOK_EVERY, ClientDisconnectedError, check_connected, watched
+
+logger = logging.getLogger(__name__)
 
 ItemT = TypeVar("ItemT")
 ItemT_contra = TypeVar("ItemT_contra", contravariant=True)
@@ -142,6 +145,8 @@ class _Answer(Generic[ItemT]):
             except ClientDisconnectedError:
                 raise
             except Exception as error:
+                # The client is told that there was a fault, not which.
+                logger.exception("%s %s failed in mid-stream", self._http.method, self._http.path)
                 self._events.write(self._frames.failure(error))
         return await self._events.end()
 

@@ -76,7 +76,7 @@ def _clean_start(
     last = max(len(token_ids) - CHARACTER_TOKENS, 0)
     for start in range(last, max(last - CHARACTER_TOKENS, -1), -1):
         text = tokenizer.decode(token_ids[start:], skip_special_tokens)
-        if not text.endswith(REPLACEMENT) and (text or start == 0):
+        if not text.endswith(REPLACEMENT):
             return start
     return None
 
