@@ -13,7 +13,6 @@ import json
 import secrets
 import sys
 import tempfile
-import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -103,7 +102,6 @@ def text_request(body: Body) -> TextRequest:
         request_id=secrets.token_hex(8),
         prompt=body.prompt,
         sampling=sampling,
-        arrival_time=time.time(),
     )
 
 

@@ -11,7 +11,6 @@ import argparse
 import asyncio
 import math
 import sys
-import time
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 
@@ -44,7 +43,6 @@ async def roll_out(
             request_id=f"rollout-{weights_version}-{prompt}",
             prompt_token_ids=token_ids,
             sampling_params=params,
-            arrival_time=time.time(),
             stream_interval=None,
         )
         groups.append(llm.generate_n(request, n))

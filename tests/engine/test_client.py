@@ -26,8 +26,9 @@ encode = msgspec.msgpack.encode
 
 async def finishes_of(samples):
     finishes = [None] * len(samples)
-    async for index, delta in samples:
-        finishes[index] = delta.finish
+    async with asyncio.timeout(20):
+        async for index, delta in samples:
+            finishes[index] = delta.finish
     return finishes
 
 
@@ -390,7 +391,7 @@ async def test_one_engine_of_several_that_is_gone_ends_everything(connect, open_
     client, engines = await connect(engines=2, paused=True)
     async with open_samples(client, 4) as samples:
         engines[1].kill()
-        finishes = await asyncio.wait_for(finishes_of(samples), 10)
+        finishes = await finishes_of(samples)
     assert [finish.reason for finish in finishes] == ["error"] * 4
     await asyncio.sleep(0)
     assert engines[0].aborts == []

@@ -287,10 +287,11 @@ async def line(process, text):
 
 async def read(samples):
     ids, finishes, logprobs = [[] for _ in samples], [None] * len(samples), [0] * len(samples)
-    async for index, delta in samples:
-        ids[index] += delta.token_ids
-        finishes[index] = delta.finish
-        logprobs[index] += len(delta.logprobs.ranks) if delta.logprobs else 0
+    async with asyncio.timeout(20):
+        async for index, delta in samples:
+            ids[index] += delta.token_ids
+            finishes[index] = delta.finish
+            logprobs[index] += len(delta.logprobs.ranks) if delta.logprobs else 0
     return ids, finishes, logprobs
 
 
@@ -364,7 +365,7 @@ async def test_a_signal_ends_it_cleanly_and_the_client_hears(served, open_sample
     async with open_samples(client, 2, max_tokens=30_000) as samples:
         await anext(aiter(samples))
         process.send_signal(number)
-        _, finishes, _ = await asyncio.wait_for(read(samples), 20)
+        _, finishes, _ = await read(samples)
     assert {finish.reason for finish in finishes} <= {"abort", "error"}
     assert await asyncio.wait_for(process.wait(), 20) == 0
 
@@ -374,7 +375,7 @@ async def test_an_engine_process_that_is_killed_ends_everything(served, open_sam
     async with open_samples(client, 2, max_tokens=30_000) as samples:
         await anext(aiter(samples))
         process.kill()
-        _, finishes, _ = await asyncio.wait_for(read(samples), 20)
+        _, finishes, _ = await read(samples)
     assert [type(finish.error) for finish in finishes] == [EngineDeadError] * 2
     assert "an engine has closed its connection" in str(client.error)
     assert client.in_flight == 0

@@ -25,9 +25,10 @@ async def collect(samples):
     """Read every sample to its end; gives the token ids and the finish of each."""
     token_ids = [[] for _ in samples]
     finishes = [None] * len(samples)
-    async for index, delta in samples:
-        token_ids[index] += delta.token_ids
-        finishes[index] = delta.finish
+    async with asyncio.timeout(20):
+        async for index, delta in samples:
+            token_ids[index] += delta.token_ids
+            finishes[index] = delta.finish
     return token_ids, finishes
 
 
@@ -64,11 +65,11 @@ async def test_a_second_reader_is_an_error(connected, open_samples):
         first = asyncio.create_task(anext(samples[0]))
         await asyncio.sleep(0)
         with pytest.raises(RuntimeError, match="this sample is already being read"):
-            await anext(samples[0])
+            await asyncio.wait_for(anext(samples[0]), 10)
         group = asyncio.create_task(anext(aiter(samples)))
         await asyncio.sleep(0)
         with pytest.raises(RuntimeError, match="these samples are already being read"):
-            await anext(aiter(samples))
+            await asyncio.wait_for(anext(aiter(samples)), 10)
         engine.resume()
         await asyncio.wait_for(asyncio.gather(first, group, return_exceptions=True), 10)
 
@@ -223,7 +224,7 @@ async def test_a_sink_that_raises_fails_its_own_group_alone(connected, open_samp
         await engine.wait_adds(5)
         await step(client, engine)
         with pytest.raises(ZeroDivisionError, match="the writer is broken"):
-            await failing.finished()
+            await asyncio.wait_for(failing.finished(), 10)
         assert isinstance(failing.error, ZeroDivisionError)
         assert [sample.finish for sample in failing] == [ABORTED] * 3
         assert await engine.wait_aborts() == [[f"{index}_bad-abcd" for index in range(3)]]
@@ -249,6 +250,18 @@ async def test_finished_waits_for_the_last_hand_over(connected, open_samples):
         await asyncio.wait_for(waiting, 10)
         assert {sample.request_id for sample in handed_over} == {"0_x-abcd", "1_x-abcd"}
         await samples.finished()
+
+
+async def test_a_group_that_was_left_calls_its_sink_no_more(connected, open_samples):
+    client, engine = connected
+    engine.pause()
+    calls = []
+    async with open_samples(client, 2) as samples:
+        samples.sink = calls.append
+        await engine.wait_adds(2)
+    await engine.wait_aborts()
+    await samples.finished()
+    assert calls == []
 
 
 # Ending.

@@ -4,7 +4,7 @@ import asyncio
 import re
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ TRAINER = Path(__file__).resolve().parents[2] / "examples" / "trainer_samples.py
 
 TIMEOUT = 60
 
-Start = Callable[..., "asynccontextmanager[asyncio.subprocess.Process]"]
+Start = Callable[..., AbstractAsyncContextManager[asyncio.subprocess.Process]]
 
 
 @pytest.fixture

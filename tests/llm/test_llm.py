@@ -1,6 +1,5 @@
 import asyncio
 import gc
-from collections.abc import AsyncIterable
 
 import msgspec
 import pytest
@@ -341,24 +340,21 @@ async def test_ids_of_nothing_that_runs_are_ignored(connect, request_of) -> None
 
 async def give_up(samples: Samples[TokenDelta], how: str) -> None:
     if how == "dropped":
-        await samples.__aenter__()
+        held = [samples]
+        del samples
+        await held[0].__aenter__()
         with pytest.warns(ResourceWarning, match="samples were dropped without being closed"):
-            del samples
-            gc.collect()
+            held.clear()
     elif how == "closed":
         async with samples:
             samples.close()
     elif how == "left early":
         async with samples:
-            await anext(aiter_of(samples))
+            await anext(aiter(samples))
     else:
         with pytest.raises(ZeroDivisionError):
             async with samples:
                 raise ZeroDivisionError
-
-
-def aiter_of(samples: AsyncIterable[tuple[int, TokenDelta]]):
-    return aiter(samples)
 
 
 @pytest.mark.parametrize("how", ["dropped", "closed", "left early", "left by an exception"])

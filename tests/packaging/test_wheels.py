@@ -1,4 +1,7 @@
+import ast
+import importlib.metadata
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,10 +11,10 @@ LAYERS = ["engine", "llm", "text", "chat", "server"]
 # What each layer may need beyond its siblings; a new entry is a decision.
 THIRD_PARTY = {
     "engine": {"msgspec", "numpy", "pyzmq"},
-    "llm": {"prometheus-client"},
-    "text": {"huggingface-hub", "tokenizers"},
-    "chat": {"jinja2"},
-    "server": {"aiohttp", "uvloop"},
+    "llm": {"msgspec", "prometheus-client"},
+    "text": {"huggingface-hub", "msgspec", "tokenizers"},
+    "chat": {"jinja2", "msgspec"},
+    "server": {"aiohttp", "msgspec", "prometheus-client"},
 }
 COMMANDS = {
     "engine": ["umbel-mock-engine = umbel_engine.mock_command:main"],
@@ -96,3 +99,25 @@ def test_only_the_expected_third_party_packages_are_required(wheels, layer):
 def test_the_commands_are_installed_by_the_layer_that_owns_them(wheels, layer):
     lines = wheels[f"umbel-{layer}"].entry_points.splitlines()
     assert [line for line in lines if "=" in line] == COMMANDS.get(layer, [])
+
+
+def imported_packages(source: Path) -> set[str]:
+    """Give the top-level packages that the modules of a folder import, wherever they do so."""
+    packages: set[str] = set()
+    for path in source.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                packages.update(alias.name.partition(".")[0] for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                packages.add(node.module.partition(".")[0])
+    return packages - sys.stdlib_module_names
+
+
+@each_layer
+def test_a_layer_requires_every_package_that_it_imports_by_itself(layer, root: Path):
+    imported = imported_packages(root / f"packages/{layer}/src")
+    # headless.py runs in the engine's environment alone.
+    names = imported - {"vllm"} - {f"umbel_{other}" for other in LAYERS}
+    distributions = importlib.metadata.packages_distributions()
+    providers = {distributions[name][0].lower().replace("_", "-") for name in names}
+    assert providers <= THIRD_PARTY[layer]

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,7 +23,7 @@ from umbel_server.serve import SAMPLE_MODEL_NAME
 ENGINE_PYTHON = Path(__file__).parents[2] / ".venv-engine" / "bin" / "python"
 UMBEL = Path(sys.executable).with_name("umbel")
 
-READY_WITHIN = 400
+READY_WITHIN = 240
 """Seconds that a server gets to load the model, on a machine that may be busy with other things."""
 
 ANSWERED_WITHIN = 120
@@ -72,15 +72,12 @@ class ServerProcess:
     def stop(self):
         self._process.send_signal(signal.SIGTERM)
         try:
-            self._process.wait(30)
-        except subprocess.TimeoutExpired:
-            pass
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(30)
         finally:
             # What it started may have outlived it.
-            try:
+            with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
             self._process.wait()
             self._reader.join()
             self._process.stdout.close()

@@ -11,6 +11,9 @@ from typing import NamedTuple
 
 import pytest
 
+# The first test waits for both servers to load the model.
+pytestmark = pytest.mark.timeout(290)
+
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
 

@@ -371,8 +371,7 @@ async def serving(
     options.setdefault("engine_version", "0.33.0")
     name = options["served_model_names"][0]
     async with EngineClient(EngineOptions()) as client, engine.serve(client):
-        engines = [(engine.index, engine.ready) for engine in client.engines]
-        metrics = LlmMetrics(name, engines, client.max_model_len)
+        metrics = LlmMetrics.of(client, name)
         registry = CollectorRegistry()
         registry.register(metrics)
         text = TextLlm(

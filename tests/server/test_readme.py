@@ -107,17 +107,25 @@ def line_with(process, pattern):
 
 @contextmanager
 def running(words):
-    """Run a program; at the end it must stop when it is told to."""
+    """Run a program, which must have been stopped, or stop when it is told to."""
     program = Path(sys.executable).with_name(words[0])
     process = subprocess.Popen([program, *words[1:]], stderr=subprocess.PIPE, text=True)
     try:
         yield process
-        process.terminate()
-        _, rest = process.communicate(timeout=TIMEOUT)
-        assert process.returncode == 0, rest
+        stop(process)
     finally:
         process.kill()
-        process.communicate()
+        process.wait()
+        process.stderr.close()
+
+
+def stop(process):
+    """Tell a program to stop, unless it has."""
+    if process.poll() is None:
+        process.terminate()
+        log = process.stderr.read()
+        assert process.wait(TIMEOUT) == 0, log
+    assert process.returncode == 0
 
 
 @pytest.fixture
@@ -132,9 +140,10 @@ def run_documented(model_folder):
             server = stack.enter_context(running(words))
             address = line_with(server, r"waiting for engines at (\S+)")
             words = replaced(mock_engine, handshake_address=address, vocab_size=VOCABULARY_SIZE)
-            # It is told to stop first, but has nothing to do with the server's end.
             stack.enter_context(running(words))
             yield line_with(server, r"is served at (\S+)")
+            # A server whose engine goes first ends with an error.
+            stop(server)
 
     return run_documented
 

@@ -1,6 +1,7 @@
 """What a stream looks like on the wire, and how it behaves when its client is slow."""
 
 import asyncio
+import itertools
 import json
 import re
 
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 
 from umbel_engine import Logprobs
-from umbel_engine.mock import MockStep, child_index, per_child, tokens
+from umbel_engine.mock import MockStep, child_index, per_child, sampled, tokens
 from umbel_engine.wire import RequestFault
 
 EOS = "<|im_end|>"
@@ -587,53 +588,63 @@ async def test_4096_samples_are_streamed(serve, say, texts_of):
 
 
 SMALL_BUFFERS = 4096
-MANY = 1500
-"""Tokens whose events are much more than the buffers between server and client hold."""
 
-
-@pytest.fixture
-def much(say):
-    """Say a letter very often; the bystander says "hi" as often."""
-
-    def much(request):
-        word = "hi" if "bystander" in request.request_id else "x"
-        return say(*[word] * MANY)
-
-    return much
+MUCH = {"messages": MESSAGES, "max_tokens": 200, "logprobs": True, "top_logprobs": 20}
+"""A request whose answer is several times what server and client buffer, however it is cut."""
 
 
 async def test_a_slow_reader_gets_everything_later_and_holds_nobody_up(
-    serve, much, texts_of, handler_cancellation
+    serve, texts_of, handler_cancellation
 ):
     served = await serve(
-        much, send_buffer=SMALL_BUFFERS, handler_cancellation=handler_cancellation, **PAUSED
+        sampled(range(20, 120)),
+        send_buffer=SMALL_BUFFERS,
+        handler_cancellation=handler_cancellation,
+        **PAUSED,
     )
-    slow = await served.raw(CHAT, SMALL_BUFFERS, messages=MESSAGES, stream=True, n=2)
+    slow = await served.raw(CHAT, SMALL_BUFFERS, **MUCH, stream=True, n=2)
     await served.engine.wait_adds(2)
-    asked = served.ask(stream=True, request_id="bystander")
-    other = await in_steps(served, 3, asked)
-    assert texts_of(other.events) == {0: "hi" * MANY}
+    other = await in_steps(served, 4, served.ask(**MUCH, stream=True, n=2))
+    assert len(other.events) > 2
     # By now all has arrived for the slow one too, and waits as one item per sample.
     assert served.client.in_flight == 0
     assert served.load == 1
     await slow.until(b"\r\n0\r\n\r\n")
-    events = [json.loads(event[6:]) for event in slow.text.split("\n\n")[:-2]]
-    assert texts_of(events) == {0: "x" * MANY, 1: "x" * MANY}
-    assert len(events) < MANY
+    events = parse_chunks(slow)
+    assert texts_of(events) == texts_of(other.events)
+    assert logprobs_of(events) == logprobs_of(other.events)
     assert [e["choices"][0]["finish_reason"] for e in events[-2:]] == ["length", "length"]
+    assert len(events) < 2 * MUCH["max_tokens"]
 
 
-async def test_a_slow_reader_that_goes_away_is_noticed(serve, say, handler_cancellation):
-    def script(request):
-        bystander = "bystander" in request.request_id
-        return say(*["x"] * MANY, finish="length" if bystander else None)
+def parse_chunks(client):
+    *events, done, end = client.text.split("\n\n")
+    assert (done, end) == ("data: [DONE]", "")
+    return [json.loads(event.removeprefix("data: ")) for event in events]
+
+
+def logprobs_of(events):
+    """Put the logprobs of every choice together."""
+    found = {}
+    for choice in (choice for event in events for choice in event["choices"]):
+        if choice["logprobs"] is not None:
+            found.setdefault(choice["index"], []).extend(choice["logprobs"]["content"])
+    return found
+
+
+async def test_a_slow_reader_that_goes_away_is_noticed(serve, handler_cancellation):
+    script = sampled(range(20, 120))
+
+    def endless(request):
+        steps = script(request)
+        return steps if "bystander" in request.request_id else itertools.islice(steps, 199)
 
     served = await serve(
-        script, send_buffer=SMALL_BUFFERS, handler_cancellation=handler_cancellation, **PAUSED
+        endless, send_buffer=SMALL_BUFFERS, handler_cancellation=handler_cancellation, **PAUSED
     )
-    slow = await served.raw(CHAT, SMALL_BUFFERS, messages=MESSAGES, stream=True, n=2)
+    slow = await served.raw(CHAT, SMALL_BUFFERS, **MUCH, stream=True, n=2)
     adds = await served.engine.wait_adds(2)
-    await in_steps(served, 3, served.ask(request_id="bystander"))
+    await in_steps(served, 3, served.ask(**MUCH, request_id="bystander"))
     assert served.client.in_flight == 2
     slow.close()
     assert await served.engine.wait_aborts() == [[add.request_id for add in adds]]

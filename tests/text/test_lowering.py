@@ -1,4 +1,3 @@
-import itertools
 import math
 from collections.abc import Callable
 
@@ -375,7 +374,7 @@ FLOATS = [math.nan, math.inf, -2.1, -0.1, -0.0, 0.0, 1e-300, 1e-6, 0.5, 1.0, 1.1
 INTEGERS = [-2, -1, 0, 1, 7, 40, VOCABULARY_SIZE - 1, VOCABULARY_SIZE, 2**31, 2**63, 2**64]
 any_float = st.one_of(st.sampled_from(FLOATS), st.floats())
 any_int = st.one_of(st.sampled_from(INTEGERS), st.integers())
-any_key = st.one_of(st.integers(-2, VOCABULARY_SIZE + 2).map(str), st.text(max_size=3))
+any_key = st.one_of(st.integers(-1, VOCABULARY_SIZE).map(str), st.sampled_from(["5", "a", ""]))
 OPTIONS: dict[str, tuple[list[object], st.SearchStrategy[object]]] = {
     "presence_penalty": ([None, 0.5, -2.0], any_float),
     "frequency_penalty": ([None, 0.5, 2.0], any_float),
@@ -406,7 +405,7 @@ def sampling_options(draw: st.DrawFn) -> SamplingOptions:
     for name, (usual, _) in OPTIONS.items():
         choice, index = divmod(choice, len(usual))
         options[name] = usual[index]
-    for name in draw(st.lists(st.sampled_from(list(OPTIONS)), max_size=2)):
+    for name in draw(st.lists(st.sampled_from(list(OPTIONS)), min_size=1, max_size=2)):
         options[name] = draw(OPTIONS[name][1])
     return SamplingOptions(**options)
 
@@ -427,7 +426,7 @@ some_defaults = st.sampled_from(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=800)
 @given(prompts, sampling_options(), some_defaults, st.integers(1, 3), st.sampled_from([20, -1]))
 def test_whatever_is_accepted_passes_the_validation_of_the_engine(
     model: TextModel,
@@ -441,23 +440,24 @@ def test_whatever_is_accepted_passes_the_validation_of_the_engine(
     request = TextRequest(request_id="x", prompt=prompt, sampling=options, arrival_time=0.0)
     try:
         lowered = lower(request, n, model)
-    except InvalidRequestError as error:
-        assert str(error)
+    except InvalidRequestError:
         return
     sent = EngineCoreRequest(
         "x", lowered.prompt_token_ids, None, lowered.sampling_params, None, 0.0
     )
     encoded = EncodedRequest(sent)
-    family = children("x", lowered.sampling_params.seed, n)
-    payloads = [encoded.payload(child.request_id, child.seed) for child in family]
+    seed = lowered.sampling_params.seed
+    payloads = [
+        # With the seed of the request itself, and as the children are sent.
+        encoded.payload("x", seed),
+        *(encoded.payload(child.request_id, child.seed) for child in children("x", seed, n)),
+    ]
     for payload in payloads:
         elements = msgspec.msgpack.decode(payload, type=list[msgspec.Raw])
         prompt_token_ids = msgspec.msgpack.decode(elements[1], type=list[int])
         params = msgspec.msgpack.decode(elements[3], type=DecodedParams)
-        assert broken_rules(params, model.vocabulary_size) == []
-        assert all(0 <= token_id < model.vocabulary_size for token_id in prompt_token_ids)
+        assert broken_rules(params, VOCABULARY_SIZE) == []
+        assert all(0 <= token_id < VOCABULARY_SIZE for token_id in prompt_token_ids)
         assert params.max_tokens is not None
         assert 1 <= len(prompt_token_ids) <= MAX_MODEL_LEN - params.max_tokens
-        if n > 1:
-            assert params.temperature > 0
-    assert all(first != second for first, second in itertools.pairwise(payloads))
+        assert n == 1 or params.temperature > 0

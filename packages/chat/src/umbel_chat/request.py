@@ -1,5 +1,7 @@
 """A request in messages."""
 
+import time
+
 import msgspec
 
 from umbel_text import SamplingOptions
@@ -15,7 +17,7 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     request_id: str
     messages: list[object]
     sampling: SamplingOptions
-    arrival_time: float
+    arrival_time: float = msgspec.field(default_factory=time.time)
     add_generation_prompt: bool = True
     continue_final_message: bool = False
     template_arguments: dict[str, object] = {}

@@ -113,7 +113,11 @@ def read_logprobs(arrays: LogprobsArrays, frames: Sequence[bytes]) -> Logprobs:
 
 
 def join_logprobs(chunks: Sequence[Logprobs]) -> Logprobs | None:
-    """Join consecutive log-probabilities; None when there are none."""
+    """Join consecutive log-probabilities; None when there are none.
+
+    A step of the engine has as many columns as the request in its batch that asked for the most,
+    so chunks may differ in width; the narrowest has all that was asked for here.
+    """
     if not chunks:
         return None
     # A chunk without positions may come without columns too.
@@ -122,9 +126,10 @@ def join_logprobs(chunks: Sequence[Logprobs]) -> Logprobs | None:
         return chunks[0]
     import numpy as np
 
+    width = min(chunk.token_ids.shape[1] for chunk in chunks)
     return Logprobs(
-        np.concatenate([chunk.token_ids for chunk in chunks]),
-        np.concatenate([chunk.logprobs for chunk in chunks]),
+        np.concatenate([chunk.token_ids[:, :width] for chunk in chunks]),
+        np.concatenate([chunk.logprobs[:, :width] for chunk in chunks]),
         np.concatenate([chunk.ranks for chunk in chunks]),
     )
 

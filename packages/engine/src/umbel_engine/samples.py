@@ -106,11 +106,15 @@ class Sample(Generic[ItemT]):
         self._has_pending = self._is_ready = False
         return self._stage.take()
 
+    def take_due(self) -> ItemT | None:
+        """Give the pending item if it is worth a hand-over; None while it is not."""
+        return self.take() if self._is_ready or self.finish is not None else None
+
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> ItemT:
-        while (item := self.take()) is None:
+        while (item := self.take_due()) is None:
             if self.finish is not None:
                 raise StopAsyncIteration
             if self._waiter is not None:
@@ -308,7 +312,7 @@ class Samples(Generic[ItemT]):
         while True:
             last = group.unfinished == 0
             for index, sample in enumerate(group.samples):
-                if (item := sample.take()) is not None:
+                if (item := sample.take_due()) is not None:
                     yield index, item
             if last:
                 return

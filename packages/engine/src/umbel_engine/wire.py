@@ -95,11 +95,11 @@ class EngineCoreRequest(msgspec.Struct, array_like=True, frozen=True):
     """
 
     request_id: str
-    prompt_token_ids: list[int] | None
-    mm_features: list[dict[str, object]] | None
-    sampling_params: SamplingParams | None
-    pooling_params: list[object] | None
-    arrival_time: float
+    prompt_token_ids: list[int] | None = None
+    mm_features: list[dict[str, object]] | None = None
+    sampling_params: SamplingParams | None = None
+    pooling_params: list[object] | None = None
+    arrival_time: float = 0.0
     lora_request: list[object] | None = None
     cache_salt: str | None = None
     data_parallel_rank: int | None = None

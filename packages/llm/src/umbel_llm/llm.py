@@ -40,12 +40,11 @@ class Llm:
 
     def __init__(self, client: EngineClient, metrics: LlmMetrics | None = None) -> None:
         self.client = client
-        if metrics is None:
-            engines = [(engine.index, engine.ready) for engine in client.engines]
-            metrics = LlmMetrics("", engines, client.max_model_len, log_stats=False)
-        self.metrics = metrics
+        self.metrics = (
+            metrics if metrics is not None else LlmMetrics.of(client, "", log_stats=False)
+        )
         self.in_flight = InFlight()
-        client.step_listener = metrics.on_step
+        client.step_listener = self.metrics.on_step
 
     def generate(self, request: GenerateRequest) -> Samples[TokenDelta]:
         """Prepare the one sample of a request; the same as `generate_n` with n = 1."""
@@ -103,9 +102,7 @@ def _engine_request(request: GenerateRequest) -> EngineCoreRequest:
     return EngineCoreRequest(
         request_id=request.request_id,
         prompt_token_ids=request.prompt_token_ids,
-        mm_features=None,
         sampling_params=request.sampling_params,
-        pooling_params=None,
         arrival_time=request.arrival_time,
         cache_salt=request.cache_salt,
         data_parallel_rank=request.data_parallel_rank,

@@ -5,13 +5,14 @@ On the way of a token there are only plain numbers; they become metrics when the
 
 import time
 from collections.abc import Iterator, Sequence
+from typing import Self
 
 import msgspec
 from prometheus_client import Counter, Metric
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from umbel_engine import EngineCoreOutput, EngineCoreOutputs, FinishReason, Step
+from umbel_engine import EngineClient, EngineCoreOutput, EngineCoreOutputs, FinishReason, Step
 from umbel_engine.wire import (
     EVENT_PREEMPTED,
     EVENT_QUEUED,
@@ -51,6 +52,12 @@ class LlmMetrics(Collector):
         self._unlisted = EngineTally.for_length(max_model_len)
         self._rejections = dict.fromkeys(ADMISSION_REASONS, 0)
         self._created = time.time() if _has_created_series() else None
+
+    @classmethod
+    def of(cls, client: EngineClient, model_name: str, log_stats: bool = True) -> Self:
+        """Make the metrics of a client whose engines are ready."""
+        engines = [(engine.index, engine.ready) for engine in client.engines]
+        return cls(model_name, engines, client.max_model_len, log_stats)
 
     def tally(self, engine_index: int) -> EngineTally:
         """Give the numbers of an engine; those of one that never registered are not exposed."""

@@ -1,5 +1,7 @@
 """A request in tokens."""
 
+import time
+
 import msgspec
 
 from umbel_engine import SamplingParams
@@ -10,14 +12,14 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     `request_id` is the caller's id, carried to the engine on every child.  `response_id` is the
     id that `Llm.abort` takes; several requests may share one (the prompts of a completion), and
-    it defaults to the request id.  `arrival_time` is in seconds of the wall clock.  A sample is
+    it defaults to the request id.  `arrival_time` is in seconds of the wall clock, now by default.  A sample is
     handed over every `stream_interval` tokens, or, with None, only at its end.
     """
 
     request_id: str
     prompt_token_ids: list[int]
     sampling_params: SamplingParams
-    arrival_time: float
+    arrival_time: float = msgspec.field(default_factory=time.time)
     response_id: str | None = None
     stream_interval: int | None = 1
     cache_salt: str | None = None

@@ -2,6 +2,7 @@
 
 import hmac
 import logging
+import re
 from http import HTTPStatus
 
 import msgspec
@@ -24,8 +25,8 @@ from umbel_server.watch import ClientDisconnectedError
 
 logger = logging.getLogger(__name__)
 
-KEYED_PATHS = ("/v1", "/v2", "/inference")
-"""Where an API key is asked for (vllm/entrypoints/serve/middleware)."""
+KEYED_PATHS = re.compile(r"/(v1|v2|inference)")
+"""Where an API key is asked for (vllm/entrypoints/serve/middleware), also below a prefix."""
 
 
 def create_app(
@@ -90,7 +91,7 @@ def checking_keys(keys: tuple[str, ...]) -> Middleware:
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if request.method == "OPTIONS" or not request.path.startswith(KEYED_PATHS):
+        if request.method == "OPTIONS" or KEYED_PATHS.search(request.path) is None:
             return await handler(request)
         scheme, _, key = request.headers.get("Authorization", "").partition(" ")
         shown = key.encode(errors="surrogateescape")

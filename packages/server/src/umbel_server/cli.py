@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 
+from umbel_chat import ChatError
 from umbel_engine import EngineError
 from umbel_server.errors import OptionError
-from umbel_server.requests.limits import MAX_N_OPTION, read_max_n
+from umbel_server.requests.limits import MAX_N_OPTION, read_max_n, read_max_prompts
 from umbel_server.serve import ServeSettings, serve
 from umbel_text import TextError
 
@@ -40,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             # The engine's own log tells more of how it comes up.
             logging.getLogger("umbel_engine.handshake").setLevel(logging.WARNING)
         return asyncio.run(_serve_frozen(settings))
-    except (OptionError, EngineError, TextError, OSError) as error:
+    except (OptionError, EngineError, TextError, ChatError, OSError) as error:
         print(f"umbel: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -100,7 +101,13 @@ def _add_network_flags(parser: argparse.ArgumentParser) -> None:
 
 def _add_model_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("model")
-    group.add_argument("--served-model-name", nargs="+", default=[], metavar="NAME")
+    group.add_argument(
+        "--served-model-name",
+        nargs="+",
+        default=[],
+        metavar="NAME",
+        help="names that requests may use; answers carry the first (the model's)",
+    )
     group.add_argument("--revision", help="revision of the hub repository")
     group.add_argument("--tokenizer", help="where the tokenizer comes from, if not from the model")
     group.add_argument("--max-model-len", help="longest prompt plus output, in tokens")
@@ -108,12 +115,25 @@ def _add_model_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--generation-config", default="auto", help='"auto", "vllm" or a folder (%(default)s)'
     )
-    group.add_argument("--override-generation-config", type=json_object, metavar="JSON")
+    group.add_argument(
+        "--override-generation-config",
+        type=json_object,
+        metavar="JSON",
+        help="keys of a generation config that are laid over it",
+    )
     group.add_argument("--chat-template", help="a file, or the template itself")
     group.add_argument(
-        "--chat-template-content-format", choices=("auto", "string", "openai"), default="auto"
+        "--chat-template-content-format",
+        choices=("auto", "string", "openai"),
+        default="auto",
+        help="what templates get as content: text, or a list of parts (auto: by the template)",
     )
-    group.add_argument("--default-chat-template-kwargs", type=json_object, metavar="JSON")
+    group.add_argument(
+        "--default-chat-template-kwargs",
+        type=json_object,
+        metavar="JSON",
+        help="arguments for the chat template, below those of a request",
+    )
     group.add_argument("--max-logprobs", type=int, default=20, help="-1: no limit (%(default)s)")
 
 
@@ -138,16 +158,26 @@ def _add_engine_flags(parser: argparse.ArgumentParser) -> None:
         type=int,
         help="engines to start here (all); 0: they are started elsewhere and will join",
     )
-    group.add_argument("--engine-ready-timeout-secs", type=float, metavar="SECONDS", help="(600)")
+    group.add_argument(
+        "--engine-ready-timeout-secs",
+        type=float,
+        metavar="SECONDS",
+        help="how long engines may load (600)",
+    )
     group.add_argument("--disable-log-stats", action="store_true", help="collect no statistics")
 
 
 def _add_answer_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("answers")
-    group.add_argument("--response-role", default="assistant", help="(%(default)s)")
-    group.add_argument("--enable-prompt-tokens-details", action="store_true")
-    group.add_argument("--enable-per-request-metrics", action="store_true")
-    group.add_argument("--enable-force-include-usage", action="store_true")
+    group.add_argument(
+        "--response-role", default="assistant", help="the role of chat answers (%(default)s)"
+    )
+    for flag, what in (
+        ("--enable-prompt-tokens-details", "tell in the usage which prompt tokens were cached"),
+        ("--enable-per-request-metrics", "put the timing into answers to requests with n = 1"),
+        ("--enable-force-include-usage", "send the usage with every event of every stream"),
+    ):
+        group.add_argument(flag, action="store_true", help=what)
     group.add_argument("--enable-scale-out", action="store_true", help="open the render routes")
     group.add_argument(MAX_N_OPTION, help=argparse.SUPPRESS)
 
@@ -183,6 +213,7 @@ def settings_of(
     return ServeSettings(
         model=parsed.model,
         max_n_sequences=read_max_n(parsed.max_n_sequences, environ),
+        max_completion_prompts=read_max_prompts(environ),
         host=parsed.host,
         port=parsed.port,
         uds=parsed.uds,

@@ -10,6 +10,7 @@ from umbel_server.requests.chat import ChatCompletionRequest
 from umbel_server.requests.completion import CompletionRequest
 from umbel_server.requests.headers import RequestHeaders, read_headers
 from umbel_server.requests.limits import check_n
+from umbel_server.requests.shared import check_encodable
 from umbel_server.responses.context import AnswerContext
 from umbel_server.server import Server
 from umbel_text import LoweredRequest
@@ -46,6 +47,12 @@ def begin(
     """
     server.check_model(body.model)
     n = check_n(body.n, server.options.max_n_sequences)
+    for field, text in (
+        ("request_id", body.request_id),
+        ("session_id", body.session_id),
+        ("cache_salt", body.cache_salt),
+    ):
+        check_encodable(field, text)
     headers = read_headers(http)
     base = headers.request_id if headers.request_id is not None else body.request_id
     return Exchange(f"{prefix}-{base}", arrival_time, n, headers)

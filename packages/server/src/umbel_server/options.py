@@ -2,14 +2,15 @@
 
 import msgspec
 
-from umbel_server.requests.limits import DEFAULT_MAX_N
+from umbel_server.requests.limits import DEFAULT_MAX_N, DEFAULT_MAX_PROMPTS
 
 
 class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How the HTTP layer answers.
 
     `served_model_names` are the names that requests may use; answers carry the first.
-    `model_root` is where the model came from.  `max_n_sequences` limits n.  `api_keys` are those
+    `model_root` is where the model came from.  `max_n_sequences` limits n, `max_completion_prompts` the
+    prompts of a completion.  `api_keys` are those
     that are let in, none meaning everyone.  `fingerprint` and `engine_version` describe what
     answers.  `max_body_size` is in bytes.
     """
@@ -17,13 +18,13 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
     served_model_names: tuple[str, ...]
     model_root: str
     max_n_sequences: int = DEFAULT_MAX_N
+    max_completion_prompts: int = DEFAULT_MAX_PROMPTS
     api_keys: tuple[str, ...] = ()
     response_role: str = "assistant"
     enable_prompt_tokens_details: bool = False
     enable_per_request_metrics: bool = False
     enable_force_include_usage: bool = False
     enable_scale_out: bool = False
-    enable_request_id_headers: bool = False
     fingerprint: str | None = None
     engine_version: str = ""
     max_body_size: int = 32 * 1024 * 1024

@@ -38,6 +38,7 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     model: str | None
     max_n_sequences: int
+    max_completion_prompts: int
     host: str
     port: int
     uds: str | None
@@ -79,7 +80,10 @@ async def serve(settings: ServeSettings) -> int:
 
         model = str(await asyncio.to_thread(prepare_sample_model))
     names = settings.served_model_names or (settings.model or SAMPLE_MODEL_NAME,)
-    folder = resolve_model_folder(settings.tokenizer or model, settings.revision)
+    folder = resolve_model_folder(model, settings.revision)
+    tokenizer_folder = folder
+    if settings.tokenizer is not None:
+        tokenizer_folder = resolve_model_folder(settings.tokenizer)
     # Files that cannot be used are found before an engine is started, a taken port as well.
     text_model = load_text_model(
         folder,
@@ -87,8 +91,9 @@ async def serve(settings: ServeSettings) -> int:
         settings.generation_config,
         settings.override_generation_config,
         settings.max_logprobs,
+        tokenizer_folder,
     )
-    source = load_chat_template(folder, settings.chat_template)
+    source = load_chat_template(tokenizer_folder, settings.chat_template)
     template = ChatTemplate(source, text_model.tokenizer.special_tokens)
     chat_model = ChatModel(
         names[0],
@@ -145,10 +150,16 @@ async def bring_up(
         data_parallel_size_local=settings.data_parallel_size_local,
         max_model_len=settings.max_model_len,
         dtype=settings.dtype,
-        extra_arguments=settings.engine_arguments,
+        extra_arguments=(*model_arguments(settings), *settings.engine_arguments),
     )
     process = await stack.enter_async_context(EngineProcess(options))
     await process.wait_ready(client)
+
+
+def model_arguments(settings: ServeSettings) -> list[str]:
+    """Give the arguments that keep the engine's view of the model the same as ours."""
+    given = (("--revision", settings.revision), ("--tokenizer", settings.tokenizer))
+    return [word for flag, value in given if value is not None for word in (flag, value)]
 
 
 def engine_python(given: Path | None) -> Path:
@@ -165,8 +176,7 @@ def assemble(
     settings: ServeSettings, chat_model: ChatModel, text_model: TextModel, client: EngineClient
 ) -> ChatLlm:
     """Put the layers on top of each other."""
-    engines = [(engine.index, engine.ready) for engine in client.engines]
-    metrics = LlmMetrics(chat_model.name, engines, client.max_model_len, settings.log_stats)
+    metrics = LlmMetrics.of(client, chat_model.name, settings.log_stats)
     text_model = msgspec.structs.replace(text_model, max_model_len=client.max_model_len)
     return ChatLlm(chat_model, TextLlm(text_model, Llm(client, metrics)))
 
@@ -179,6 +189,7 @@ def server_options(
         served_model_names=names,
         model_root=model,
         max_n_sequences=settings.max_n_sequences,
+        max_completion_prompts=settings.max_completion_prompts,
         api_keys=settings.api_keys,
         response_role=settings.response_role,
         enable_prompt_tokens_details=settings.enable_prompt_tokens_details,

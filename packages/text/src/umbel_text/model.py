@@ -41,13 +41,14 @@ def load_text_model(
     generation_config: str = AUTO,
     override: Mapping[str, object] | None = None,
     max_logprobs: int = 20,
+    tokenizer_folder: Path | None = None,
 ) -> TextModel:
     """Load what the text layer needs of the model in a folder.
 
-    See `load_defaults` for `generation_config` and `override`.  Raises ModelFilesError for files
-    that cannot be used.
+    See `load_defaults` for `generation_config` and `override`.  The tokenizer comes from the same
+    folder unless another is given.  Raises ModelFilesError for files that cannot be used.
     """
-    tokenizer = Tokenizer.from_folder(folder)
+    tokenizer = Tokenizer.from_folder(tokenizer_folder or folder)
     vocabulary_size = read_model_vocabulary_size(folder)
     if vocabulary_size is None:
         vocabulary_size = tokenizer.max_token_id + 1

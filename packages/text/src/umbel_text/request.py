@@ -1,5 +1,7 @@
 """A request in text."""
 
+import time
+
 import msgspec
 
 
@@ -33,7 +35,7 @@ class SamplingOptions(msgspec.Struct, frozen=True, kw_only=True):
 class TextRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What to generate from, for every sample alike.
 
-    `prompt` is text or token ids.  `arrival_time` is in seconds of the wall clock.  A sample is
+    `prompt` is text or token ids.  `arrival_time` is in seconds of the wall clock, now by default.  A sample is
     handed over every `stream_interval` tokens, or, with None, only at its end.
     `max_tokens_name` is what the caller calls the output limit, for messages.
     See `umbel_llm.GenerateRequest` for the other fields.
@@ -42,7 +44,7 @@ class TextRequest(msgspec.Struct, frozen=True, kw_only=True):
     request_id: str
     prompt: str | list[int]
     sampling: SamplingOptions
-    arrival_time: float
+    arrival_time: float = msgspec.field(default_factory=time.time)
     add_special_tokens: bool = True
     max_tokens_name: str = "max_tokens"
     response_id: str | None = None

@@ -9,6 +9,7 @@ from umbel_text.detokenizer import left_context
 from umbel_text.lowering import LoweredRequest, lower
 from umbel_text.model import TextModel
 from umbel_text.request import TextRequest
+from umbel_text.sampling import check_greedy
 from umbel_text.stage import TextDelta, TextStage
 
 ItemT = TypeVar("ItemT")
@@ -55,6 +56,8 @@ class TextLlm:
     ) -> Samples[ItemT]:
         """Prepare n samples whose items come out of stages put on top of the text stages."""
         lowered = request if isinstance(request, LoweredRequest) else self.lower(request, n)
+        # One that was lowered before may have been checked for another n.
+        check_greedy(lowered.sampling, n)
         sampling, tokenizer = lowered.sampling, self.model.tokenizer
         context = left_context(tokenizer, lowered.prompt_token_ids, sampling.skip_special_tokens)
 

@@ -4,6 +4,7 @@ from msgspec import Struct, field
 
 from umbel_server.errors import validation_error
 from umbel_server.requests.fields import StructReader
+from umbel_server.requests.limits import DEFAULT_MAX_PROMPTS
 from umbel_server.requests.shared import (
     CacheSalt,
     Int64,
@@ -28,7 +29,6 @@ from umbel_server.requests.shared import (
     new_request_id,
 )
 
-MAX_PROMPTS = 1024
 """How many prompts one request may have, unless the server is told otherwise."""
 
 Prompt = list[NonNegative] | list[list[NonNegative]] | str | list[str]
@@ -102,7 +102,7 @@ class CompletionRequest(Struct, frozen=True, kw_only=True):
 
 
 def read_completion_request(
-    body: dict[str, object], max_prompts: int = MAX_PROMPTS
+    body: dict[str, object], max_prompts: int = DEFAULT_MAX_PROMPTS
 ) -> CompletionRequest:
     """Read a decoded body, which is not to be used afterwards; raises ApiError.
 

@@ -18,15 +18,23 @@ class RequestHeaders(msgspec.Struct, frozen=True):
 
 def read_headers(http: web.Request) -> RequestHeaders:
     """Read the headers of a request; numbers that are none are ignored, as in vLLM."""
-    headers = http.headers
-    trace = {name: headers[name] for name in ("traceparent", "tracestate") if name in headers}
+    traced = ((name, _text(http, name)) for name in ("traceparent", "tracestate"))
     return RequestHeaders(
-        headers.get("X-Request-Id"),
-        _integer(headers.get("X-data-parallel-rank")),
-        headers.get("X-Session-ID"),
-        _integer(headers.get("X-Vllm-Priority")),
-        trace or None,
+        _text(http, "X-Request-Id"),
+        _integer(_text(http, "X-data-parallel-rank")),
+        _text(http, "X-Session-ID"),
+        _integer(_text(http, "X-Vllm-Priority")),
+        {name: text for name, text in traced if text is not None} or None,
     )
+
+
+def _text(http: web.Request, name: str) -> str | None:
+    """Give a header as vLLM's server reads it, in Latin-1: any bytes are text then.
+
+    aiohttp takes it for UTF-8 and leaves lone surrogates where it is not, which would not encode.
+    """
+    value = http.headers.get(name)
+    return None if value is None else value.encode("utf-8", "surrogateescape").decode("latin-1")
 
 
 def _integer(text: str | None) -> int | None:

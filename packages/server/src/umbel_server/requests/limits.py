@@ -1,4 +1,4 @@
-"""The limit on n, the number of answers to one prompt."""
+"""The limits on how much one request may ask for, and on n above all."""
 
 from collections.abc import Mapping
 
@@ -7,6 +7,8 @@ from umbel_server.errors import OptionError, bad_request, display
 MAX_N_OPTION = "--max-n-sequences"
 MAX_N_VARIABLE = "VLLM_MAX_N_SEQUENCES"
 DEFAULT_MAX_N = 16384
+MAX_PROMPTS_VARIABLE = "VLLM_MAX_COMPLETION_PROMPTS"
+DEFAULT_MAX_PROMPTS = 1024
 
 
 def read_max_n(option: str | None, environ: Mapping[str, str]) -> int:
@@ -15,12 +17,18 @@ def read_max_n(option: str | None, environ: Mapping[str, str]) -> int:
     Both are read like Python's `int()` does; raises OptionError when that fails.
     """
     if option is not None:
-        return parse_max_n(option, MAX_N_OPTION)
-    return parse_max_n(environ.get(MAX_N_VARIABLE, str(DEFAULT_MAX_N)), MAX_N_VARIABLE)
+        return parse_limit(option, MAX_N_OPTION)
+    return parse_limit(environ.get(MAX_N_VARIABLE, str(DEFAULT_MAX_N)), MAX_N_VARIABLE)
 
 
-def parse_max_n(text: str, source: str) -> int:
-    """Parse the limit; raises OptionError, in one line, naming the source."""
+def read_max_prompts(environ: Mapping[str, str]) -> int:
+    """Give the largest number of prompts in one completion; raises OptionError like `read_max_n`."""
+    text = environ.get(MAX_PROMPTS_VARIABLE, str(DEFAULT_MAX_PROMPTS))
+    return parse_limit(text, MAX_PROMPTS_VARIABLE)
+
+
+def parse_limit(text: str, source: str) -> int:
+    """Parse a limit; raises OptionError, in one line, naming the source."""
     try:
         return int(text)
     except ValueError:

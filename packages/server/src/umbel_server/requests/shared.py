@@ -133,6 +133,16 @@ def check_cache_salt(body: dict[str, object]) -> None:
         )
 
 
+def check_encodable(field: str, text: str | None) -> None:
+    """Refuse text that goes to the engine as it is and cannot: JSON can carry lone surrogates."""
+    if text is None or text.isascii():
+        return
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise validation_error(f"`{field}` must not contain lone surrogates.", field) from None
+
+
 def apply_multimodal_alias(body: dict[str, object]) -> None:
     """Turn the deprecated `return_mm_kwargs: false` into `mm_payload: "none"`."""
     if body.get("return_mm_kwargs") is False:

@@ -33,7 +33,8 @@ async def read_completion(
 ) -> tuple[CompletionRequest, Exchange, list[TextRequest]]:
     """Read and check a completion request as far as that goes without its prompts."""
     arrival_time = time.time()
-    body = read_completion_request(await read_object(http))
+    limit = server.options.max_completion_prompts
+    body = read_completion_request(await read_object(http), limit)
     exchange = begin(http, server, body, "cmpl", arrival_time)
     check_completion_served(body)
     prompts = prompts_of(body)

@@ -1,0 +1,125 @@
+"""Take requests as vLLM's engine does, and tell whether it could; runs in the engine environment.
+
+Each ADD comes on standard input as a length (four bytes, little-endian) and a payload, and is
+answered with one line of JSON: null, or what was raised.  A request goes the way it goes in the
+engine: decoded by vLLM's own struct, which validates it; made a scheduler's request, blocks hashed;
+put into a batch; and sampled from once, on logits of its own.  In between it passes the check that
+vLLM's frontend makes against the model, which umbel makes in its place.
+"""
+
+import json
+import struct
+import sys
+import traceback
+from types import SimpleNamespace
+
+import torch
+from vllm.sampling_params import SamplingType
+from vllm.utils.hashing import sha256
+from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+from vllm.v1.engine import EngineCoreRequest
+from vllm.v1.request import Request
+from vllm.v1.sample.logits_processor import LogitsProcessors
+from vllm.v1.sample.logits_processor.builtin import (
+    LogitBiasLogitsProcessor,
+    MinPLogitsProcessor,
+    MinTokensLogitsProcessor,
+)
+from vllm.v1.sample.sampler import Sampler
+from vllm.v1.serial_utils import MsgpackDecoder
+from vllm.v1.worker.gpu_input_batch import CachedRequestState, InputBatch
+
+VOCABULARY_SIZE = 49152
+MAX_MODEL_LEN = 2048
+BLOCK_SIZE = 16
+BLOCKS = MAX_MODEL_LEN // BLOCK_SIZE
+
+
+class Engine:
+    """The parts of an engine that look at what a request asks for."""
+
+    def __init__(self):
+        init_none_hash(sha256)
+        device = torch.device("cpu")
+        config = SimpleNamespace(scheduler_config=SimpleNamespace(max_num_seqs=1))
+        self._decoder = MsgpackDecoder(EngineCoreRequest)
+        self._hasher = get_request_block_hasher(BLOCK_SIZE, sha256)
+        self._model = SimpleNamespace(
+            max_logprobs=20,
+            max_model_len=MAX_MODEL_LEN,
+            is_diffusion=False,
+            get_vocab_size=lambda: VOCABULARY_SIZE,
+        )
+        processors = (MinTokensLogitsProcessor, LogitBiasLogitsProcessor, MinPLogitsProcessor)
+        self._batch = InputBatch(
+            max_num_reqs=1,
+            max_model_len=MAX_MODEL_LEN,
+            max_num_batched_tokens=MAX_MODEL_LEN,
+            device=device,
+            vocab_size=VOCABULARY_SIZE,
+            block_sizes=[BLOCK_SIZE],
+            max_num_blocks_per_req=[BLOCKS],
+            logitsprocs=LogitsProcessors([made(config, device, False) for made in processors]),
+        )
+        self._sampler = Sampler()
+        self._logits = torch.randn((1, VOCABULARY_SIZE), generator=torch.Generator().manual_seed(0))
+
+    def take(self, payload):
+        """Take a request; raises what the engine would."""
+        decoded = self._decoder.decode([payload])
+        params = decoded.sampling_params
+        params.verify(self._model, None, None, None)
+        request = Request.from_engine_core_request(decoded, self._hasher)
+        assert isinstance(request.request_id, str)
+        assert 0 < request.num_prompt_tokens < MAX_MODEL_LEN
+        assert request.num_prompt_tokens + request.max_tokens <= MAX_MODEL_LEN
+        assert min(request.prompt_token_ids) >= 0
+        assert max(request.prompt_token_ids) < VOCABULARY_SIZE
+        self._sample(request, params)
+
+    def _sample(self, request, params):
+        generator = None
+        if params.sampling_type == SamplingType.RANDOM_SEED:
+            generator = torch.Generator()
+            generator.manual_seed(params.seed)
+        state = CachedRequestState(
+            req_id=request.request_id,
+            prompt_token_ids=request.prompt_token_ids,
+            mm_features=[],
+            sampling_params=params,
+            generator=generator,
+            block_ids=(list(range(BLOCKS)),),
+            num_computed_tokens=0,
+            output_token_ids=[],
+        )
+        batch = self._batch
+        batch.add_request(state)
+        try:
+            batch.refresh_metadata()
+            output = self._sampler(self._logits.clone(), batch.sampling_metadata)
+            assert 0 <= int(output.sampled_token_ids[0, 0]) < VOCABULARY_SIZE
+        finally:
+            batch.remove_request(request.request_id)
+            batch.condense()
+            batch.refresh_metadata()
+
+
+def main():
+    """Answer until the input ends."""
+    # What vLLM logs or prints is not for the one who reads the answers.
+    answers, sys.stdout = sys.stdout, sys.stderr
+    engine = Engine()
+    print("ready", file=answers, flush=True)
+    source = sys.stdin.buffer
+    while head := source.read(4):
+        payload = source.read(struct.unpack("<I", head)[0])
+        try:
+            engine.take(payload)
+            fault = None
+        except Exception:
+            fault = traceback.format_exc(limit=-3)
+        print(json.dumps(fault), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,343 @@
+"""The command `umbel serve`, run as the program that it is, in front of mock engines."""
+
+import asyncio
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+from asyncio.subprocess import PIPE
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from umbel_engine.mock import MockEngine
+
+CHAT = "/v1/chat/completions"
+COMPLETIONS = "/v1/completions"
+MESSAGES = [{"role": "user", "content": "Hello"}]
+
+TIMEOUT = 20
+"""Seconds that a process may take to say or do what is waited for."""
+
+
+def command(name):
+    """Find an installed command beside the Python that runs the tests."""
+    path = shutil.which(name, path=str(Path(sys.executable).parent))
+    assert path is not None, f"{name} is not installed"
+    return path
+
+
+class Process:
+    """A running command, and what it has written to its standard error."""
+
+    def __init__(self, process):
+        self.process = process
+        self.lines = []
+
+    async def line(self, pattern):
+        """Wait for a line that matches, and give the match."""
+        async with asyncio.timeout(TIMEOUT):
+            while line := (await self.process.stderr.readline()).decode():
+                self.lines.append(line)
+                if (match := re.search(pattern, line)) is not None:
+                    return match
+        raise AssertionError(f"no line matches {pattern!r}: {self.lines}")
+
+    async def exit(self):
+        """Wait until the process ends, and give its status."""
+        async with asyncio.timeout(TIMEOUT):
+            self.lines += (await self.process.stderr.read()).decode().splitlines(keepends=True)
+            return await self.process.wait()
+
+    def tell(self, number=signal.SIGTERM):
+        self.process.send_signal(number)
+
+
+@pytest.fixture
+async def run():
+    """Start commands; those that still run at the end of the test are killed."""
+    processes = []
+
+    async def run(name, *arguments, **environment):
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith("VLLM_")}
+        process = await asyncio.create_subprocess_exec(
+            command(name),
+            *map(str, arguments),
+            stdout=PIPE,
+            stderr=PIPE,
+            env={**inherited, **environment},
+        )
+        processes.append(process)
+        return Process(process)
+
+    yield run
+    for process in processes:
+        if process.returncode is None:
+            process.kill()
+        # Reads what is left and closes the pipes.
+        await process.communicate()
+
+
+class Umbel(Process):
+    """A running `umbel serve` and its engine."""
+
+    def __init__(self, process, engine, url, session):
+        super().__init__(process.process)
+        self.engine = engine
+        self.url = url
+        self.session = session
+
+    async def ask(self, path=CHAT, **body):
+        body = {"messages": MESSAGES, "prompt": "Hello", **body}
+        async with (
+            asyncio.timeout(TIMEOUT),
+            self.session.post(self.url + path, json=body) as answer,
+        ):
+            return answer.status, await answer.text()
+
+
+@pytest.fixture
+async def umbel(run, model_folder):
+    """Start `umbel serve` with a mock engine in this process, and wait until it serves."""
+    async with AsyncExitStack() as stack:
+
+        async def umbel(script, *flags, connector=None, **options):
+            process = await run(
+                *("umbel", "serve", model_folder, "--port", "0"),
+                *("--data-parallel-size-local", "0", "--data-parallel-rpc-port", "0"),
+                *("--served-model-name", "smollm2", *flags),
+            )
+            address = (await process.line(r"waiting for engines at (\S+)"))[1]
+            engine = MockEngine(script, **options)
+            await stack.enter_async_context(engine.connect(address))
+            url = (await process.line(r"umbel: smollm2 is served at (\S+) \(ready after"))[1]
+            if not url.startswith("http"):
+                connector, url = aiohttp.UnixConnector(url), "http://localhost"
+            session = aiohttp.ClientSession(connector=connector)
+            await stack.enter_async_context(session)
+            return Umbel(process, engine, url, session)
+
+        yield umbel
+
+
+async def open_stream(umbel, n=2):
+    """Begin a stream and read its first events, up to the first text of every choice."""
+    body = {"messages": MESSAGES, "n": n, "stream": True}
+    asked = asyncio.ensure_future(umbel.session.post(f"{umbel.url}{CHAT}", json=body))
+    await umbel.engine.wait_adds(n)
+    await umbel.engine.step()
+    response = await asyncio.wait_for(asked, TIMEOUT)
+    for _ in range(2 * n):
+        await asyncio.wait_for(response.content.readuntil(b"\n\n"), TIMEOUT)
+    return response
+
+
+async def rest_of(response):
+    async with asyncio.timeout(TIMEOUT):
+        *events, done, end = (await response.text()).split("\n\n")
+    assert (done, end) == ("data: [DONE]", "")
+    return [json.loads(event.removeprefix("data: ")) for event in events]
+
+
+def finishes(events):
+    return [choice["finish_reason"] for event in events for choice in event.get("choices", ())]
+
+
+async def test_both_commands_serve_together(run, model_folder):
+    umbel = await run(
+        *("umbel", "serve", model_folder, "--port", "0", "--enable-scale-out"),
+        *("--data-parallel-size", "2", "--data-parallel-size-local", "0"),
+    )
+    address = (await umbel.line(r"waiting for engines at (\S+)"))[1]
+    engines = await run(
+        *("umbel-mock-engine", "--handshake-address", address, "--engine-count", "2"),
+        *("--vocab-size", "300", "--exit-after", "0"),
+    )
+    match = await umbel.line(rf"umbel: {re.escape(str(model_folder))} is served at (http://\S+)")
+    async with aiohttp.ClientSession(match[1]) as session:
+        body = {"messages": MESSAGES, "n": 3, "max_tokens": 5}
+        async with session.post(CHAT, json=body) as answer:
+            whole = await answer.json()
+        assert [choice["finish_reason"] for choice in whole["choices"]] == ["length"] * 3
+        assert whole["usage"]["completion_tokens"] == 15
+        assert re.fullmatch(r"vllm-.*-dp2-[0-9a-f]{8}", whole["system_fingerprint"])
+        async with session.post(CHAT, json={**body, "stream": True}) as answer:
+            assert finishes(await rest_of(answer)).count("length") == 3
+        async with session.get("/health") as answer:
+            assert answer.status == 200
+        async with session.get("/metrics") as answer:
+            text = await answer.text()
+        assert sum(map(float, re.findall(r"vllm:request_params_n_sum\S+ (\S+)", text))) == 6
+    umbel.tell()
+    assert await umbel.exit() == 0
+    await engines.exit()
+
+
+async def test_sigterm_lets_a_running_stream_end(umbel, say):
+    served = await umbel(lambda request: say("hi", "yo"), paused=True)
+    response = await open_stream(served)
+    served.tell()
+    await served.line("1 requests get 10 s to finish")
+    with pytest.raises(aiohttp.ClientConnectionError):
+        await served.ask()
+    served.engine.resume()
+    assert finishes(await rest_of(response)) == ["length", "length"]
+    assert await served.exit() == 0
+    assert served.engine.aborts == []
+
+
+async def test_what_does_not_end_in_time_is_aborted(umbel, say):
+    served = await umbel(lambda request: say("hi", "yo"), "--shutdown-timeout", "0.1", paused=True)
+    response = await open_stream(served)
+    served.tell(signal.SIGINT)
+    assert finishes(await rest_of(response)) == ["abort", "abort"]
+    assert await served.exit() == 0
+    assert await served.engine.wait_aborts() == [[add.request_id for add in served.engine.adds]]
+
+
+async def test_a_second_sigterm_ends_it_at_once(umbel, say):
+    served = await umbel(lambda request: say("hi", "yo"), "--shutdown-timeout", "600", paused=True)
+    response = await open_stream(served)
+    served.tell()
+    await served.line("1 requests get 600 s to finish")
+    served.tell()
+    assert await served.exit() == -signal.SIGKILL
+    with pytest.raises(aiohttp.ClientPayloadError):
+        await rest_of(response)
+
+
+async def test_sigterm_before_the_engines_are_there_ends_it(run, model_folder):
+    process = await run(
+        *("umbel", "serve", model_folder, "--port", "0", "--data-parallel-size-local", "0")
+    )
+    await process.line("waiting for engines")
+    process.tell()
+    assert await process.exit() == 0
+    assert len(process.lines) == 1
+
+
+async def test_the_death_of_the_engine_ends_it_with_an_error(umbel, say):
+    served = await umbel(lambda request: say("hi", "yo"), paused=True)
+    response = await open_stream(served)
+    served.engine.send_dead()
+    (error,) = await rest_of(response)
+    assert error["error"]["message"] == "The server had an error while processing your request."
+    assert await served.exit() == 1
+    assert "the engine core has died" in "".join(served.lines)
+    assert "Traceback" not in "".join(served.lines)
+
+
+async def test_the_death_of_an_idle_engine_ends_it_with_an_error(umbel):
+    served = await umbel(None)
+    served.engine.kill()
+    assert await served.exit() == 1
+    assert "Traceback" not in "".join(served.lines)
+
+
+async def test_a_unix_socket_is_served_also_where_an_old_one_is_in_the_way(umbel):
+    with tempfile.TemporaryDirectory(prefix="umbel-test-") as folder:
+        path = Path(folder) / "umbel.sock"
+        with socket.socket(socket.AF_UNIX) as old:
+            old.bind(str(path))
+        served = await umbel(None, "--uds", path)
+        status, text = await served.ask(n=2, max_tokens=1)
+        assert status == 200
+        assert len(json.loads(text)["choices"]) == 2
+        served.tell()
+        assert await served.exit() == 0
+
+
+async def test_flags_reach_the_answers(umbel, say, tmp_path):
+    template = tmp_path / "template.jinja"
+    template.write_text("{{ messages[0].content }}")
+    served = await umbel(
+        lambda request: say("hi"),
+        *("--chat-template", template, "--max-n-sequences", "2", "--enable-scale-out"),
+        *("--api-key", "one", "two", "--response-role", "oracle"),
+        *("--override-generation-config", '{"temperature": 0.5}'),
+        *("--enable-prompt-tokens-details",),
+    )
+    assert (await served.ask())[0] == 401
+    served.session.headers["Authorization"] = "Bearer two"
+    status, text = await served.ask(n=2)
+    assert status == 200
+    answer = json.loads(text)
+    assert answer["choices"][0]["message"]["role"] == "oracle"
+    assert answer["usage"]["prompt_tokens"] == 1
+    assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
+    assert served.engine.adds[0].sampling_params.temperature == 0.5
+    for path in (CHAT, COMPLETIONS, f"{CHAT}/render", f"{COMPLETIONS}/render"):
+        status, text = await served.ask(path, n=3)
+        assert status == 400
+        assert "n must be at most 2, got 3." in text
+    served.tell()
+    assert await served.exit() == 0
+
+
+# What stops a start: one clear line, and the status 1.
+
+
+@pytest.fixture
+def refused(run):
+    async def refused(*arguments, **environment):
+        process = await run("umbel", "serve", *arguments, **environment)
+        assert await process.exit() == 1
+        (line,) = process.lines
+        return line
+
+    return refused
+
+
+async def test_a_taken_port_stops_the_start(refused, model_folder):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        line = await refused(model_folder, "--port", port, "--data-parallel-size-local", "0")
+    assert line == f"umbel: cannot listen on 127.0.0.1:{port}: Address already in use\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "line"),
+    [
+        (
+            [],
+            {"VLLM_MAX_N_SEQUENCES": "many"},
+            "VLLM_MAX_N_SEQUENCES must be an integer, got 'many'.",
+        ),
+        (["--max-n-sequences", "1.5"], {}, "--max-n-sequences must be an integer, got '1.5'."),
+        (
+            ["--data-parallel-size-local", "2"],
+            {},
+            "--data-parallel-size-local must be between 0 and --data-parallel-size.",
+        ),
+        (
+            ["--disable-log-stats", "--enable-per-request-metrics"],
+            {},
+            "--enable-per-request-metrics needs statistics: drop --disable-log-stats.",
+        ),
+        (["--chat-template", "{% if %}"], {}, "the chat template is not valid: .*"),
+        (["--tokenizer", "{folder}/none"], {}, "model '.*/none' is neither a folder nor .*"),
+        (
+            ["--python", "{folder}/none"],
+            {},
+            "--python .*/none: there is no such file[.]",
+        ),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+async def test_an_invalid_option_stops_the_start(
+    refused, model_folder, arguments, environment, line
+):
+    given = [
+        argument.format(folder=model_folder) if "{f" in argument else argument
+        for argument in arguments
+    ]
+    found = await refused(model_folder, "--port", "0", *given, **environment)
+    assert re.fullmatch(f"umbel: {line}\n", found), found
