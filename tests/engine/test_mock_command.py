@@ -106,7 +106,10 @@ def test_made_up_log_probabilities_come_inline(planner):
     outputs = planned(planner, max_tokens=2, logprobs=40, prompt_logprobs=1)
     assert outputs[1].new_logprobs.token_ids.shape == (1, 41)
     assert isinstance(outputs[1].new_logprobs.token_ids.data, msgspec.msgpack.Ext)
-    assert outputs[0].new_prompt_logprobs_tensors.token_ids.shape == (2, 2)
+    prompt = outputs[0].new_prompt_logprobs_tensors
+    assert prompt.token_ids.shape == (2, 2)
+    # They are torch's in the real engine, whose own clients insist on its names.
+    assert (prompt.token_ids.dtype, prompt.logprobs.dtype) == ("int64", "float32")
     assert outputs[1].new_prompt_logprobs_tensors is None
 
 

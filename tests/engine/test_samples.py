@@ -143,6 +143,25 @@ async def test_hand_overs_keep_to_the_stream_interval(
     assert sizes == expected
 
 
+async def test_iteration_keeps_to_the_stream_interval_of_each_sample(connected, open_samples, step):
+    client, engine = connected
+    engine.script = per_child(tokens(*range(12)), tokens(*range(3)))
+    engine.pause()
+    sizes = [[], []]
+    async with open_samples(client, 2, 5) as samples:
+        await engine.wait_adds(2)
+
+        async def collect_sizes():
+            async for index, delta in samples:
+                sizes[index].append(len(delta.token_ids))
+
+        reading = asyncio.create_task(collect_sizes())
+        for _ in range(12):
+            await step(client, engine)
+        await asyncio.wait_for(reading, 10)
+    assert sizes == [[1, 5, 5, 1], [1, 2]]
+
+
 async def test_several_tokens_at_once_count_towards_the_interval(connected, open_samples, step):
     client, engine = connected
     sizes = (3, 2, 2, 4, 1)

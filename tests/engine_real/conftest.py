@@ -2,5 +2,5 @@ from hypothesis import settings
 
 # For a long run by hand, with examples that are new each time:
 #   pytest tests/engine_real/test_decoder_fuzz.py --hypothesis-profile thorough \
-#       --timeout 0 -o faulthandler_timeout=0
+#       -o faulthandler_timeout=0
 settings.register_profile("thorough", max_examples=20_000, derandomize=False)

@@ -132,7 +132,10 @@ class MockEngine(Record):
 
     @asynccontextmanager
     async def serve(self, client: EngineClient) -> AsyncIterator[Self]:
-        """Connect to a client, which must expect one engine, and wait until it is ready."""
+        """Connect to a client, which must expect one engine, and wait until it is ready.
+
+        On the way out the client is closed first, so that it does not take the end for a death.
+        """
         async with self._lifetime():
             try:
                 async with asyncio.TaskGroup() as group:
@@ -140,7 +143,10 @@ class MockEngine(Record):
                     group.create_task(client.wait_ready())
             except ExceptionGroup as errors:
                 raise errors.exceptions[0] from None
-            yield self
+            try:
+                yield self
+            finally:
+                client.close()
 
     @asynccontextmanager
     async def connect(self, handshake_address: str) -> AsyncIterator[Self]:

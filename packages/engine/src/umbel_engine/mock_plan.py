@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umbel_engine.messages import Logprobs
+from umbel_engine.mock_run import as_prompt_logprobs
 from umbel_engine.mock_scenario import Rule
 from umbel_engine.mock_script import made_up_logprobs
 from umbel_engine.tensors import RAW_VIEW, WireArray
@@ -163,7 +164,7 @@ def _begin(
         output,
         new_prompt_logprobs_tensors=None
         if logprobs is None
-        else _inline(made_up_logprobs(prompt[1:], logprobs)),
+        else as_prompt_logprobs(_inline(made_up_logprobs(prompt[1:], logprobs))),
         events=[EngineEvent(EVENT_QUEUED, now), EngineEvent(EVENT_SCHEDULED, now)],
         prefill_stats=PrefillStats(len(prompt), len(prompt) - cached, cached, cached),
     )

@@ -23,6 +23,7 @@ from umbel_engine.wire import (
     EngineCoreOutput,
     EngineCoreOutputs,
     EngineCoreRequest,
+    PrefixCacheStats,
     SchedulerStats,
     UtilityOutput,
     UtilityResult,
@@ -61,6 +62,12 @@ class MockOptions(msgspec.Struct, frozen=True):
     log_requests: bool = False
     log_stats: bool = False
     exit_after: float = 10.0
+
+
+class _Stats(SchedulerStats, frozen=True):
+    """What other frontends than this project's insist on."""
+
+    kv_cache_eviction_events: tuple[()] = ()
 
 
 class FrontendGoneError(Exception):
@@ -130,7 +137,7 @@ class ProcessEngine:
         """Send every client the next outputs of its requests."""
         stats = None
         if self._options.log_stats:
-            stats = SchedulerStats(num_running_reqs=self.running)
+            stats = _Stats(num_running_reqs=self.running, prefix_cache_stats=PrefixCacheStats())
         now = time.monotonic()
         for client_index, batch in enumerate(self._batches):
             if len(batch) and (message := batch.step(now, stats)) is not None:

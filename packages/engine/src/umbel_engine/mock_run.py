@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 
 import msgspec
+import numpy as np
 
 from umbel_engine.messages import Logprobs
 from umbel_engine.mock_script import MockStep, Script
@@ -94,11 +95,13 @@ class Run:
                 events[:0] = [queued, EngineEvent(EVENT_SCHEDULED, now)]
             count = len(self.request.prompt_token_ids or ())
             prefill = prefill or PrefillStats(count, count)
+        logprobs = _write_logprobs(step.logprobs, frames)
+        prompt_logprobs = _write_logprobs(step.prompt_logprobs, frames)
         return EngineCoreOutput(
             self.request.request_id,
             list(step.token_ids),
-            _write_logprobs(step.logprobs, frames),
-            _write_prompt_logprobs(step.prompt_logprobs, frames),
+            logprobs,
+            None if prompt_logprobs is None else as_prompt_logprobs(prompt_logprobs),
             finish_reason=None if step.reason is None else FINISH_REASONS.index(step.reason),
             stop_reason=step.stop_reason,
             events=events or None,
@@ -130,16 +133,12 @@ def _write_logprobs(logprobs: Logprobs | None, frames: list[bytes]) -> LogprobsA
     )
 
 
-def _write_prompt_logprobs(logprobs: Logprobs | None, frames: list[bytes]) -> PromptLogprobs | None:
-    arrays = _write_logprobs(logprobs, frames)
-    if logprobs is None or arrays is None:
-        return None
+def as_prompt_logprobs(arrays: LogprobsArrays) -> PromptLogprobs:
+    """Give arrays the types and the length of the prompt's log-probabilities."""
 
-    def like_torch(array: WireArray, dtype: str) -> WireArray:
-        return msgspec.structs.replace(array, dtype=dtype)
+    def like_torch(array: WireArray) -> WireArray:
+        return msgspec.structs.replace(array, dtype=np.dtype(array.dtype).name)
 
     return PromptLogprobs(
-        like_torch(arrays.token_ids, logprobs.token_ids.dtype.name),
-        like_torch(arrays.logprobs, logprobs.logprobs.dtype.name),
-        like_torch(arrays.ranks, logprobs.ranks.dtype.name),
+        like_torch(arrays.token_ids), like_torch(arrays.logprobs), like_torch(arrays.ranks)
     )

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from umbel_server.errors import validation_error
+from umbel_server.requests.faults import Faults
 from umbel_server.requests.fields import INT64_MAX, INT64_MIN
 
 MAX_STOP_STRINGS = 4
@@ -140,7 +141,9 @@ def check_encodable(field: str, text: str | None) -> None:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise validation_error(f"`{field}` must not contain lone surrogates.", field) from None
+        faults = Faults()
+        faults.add("string_unicode", ("body", field), "must not contain lone surrogates", text)
+        raise faults.error() from None
 
 
 def apply_multimodal_alias(body: dict[str, object]) -> None:
