@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import pytest
 from aiohttp import web
-from hypothesis import HealthCheck, event, given, note, settings
+from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from umbel_chat import ChatLlm, ChatModel, ChatTemplate, load_chat_template
@@ -436,14 +436,13 @@ def check(served, runner, engine_side):
 
     def check(request):
         response, payloads = runner.run(served.ask(request))
-        note(f"{response.status} {response.body[:1000]}")
-        event(f"status {response.status}, {'some' if payloads else 'no'} ADDs")
         assert 200 <= response.status < 500, request
         # Within a stream, an error is an event.
         assert b'"code":5' not in response.body, request
         assert len(payloads) == 0 or response.status == 200, request
         for payload in payloads:
             assert engine_side.fault(payload) is None, request
+        return response.status
 
     return check
 
@@ -454,24 +453,24 @@ def test_the_engine_can_take_every_number_that_is_let_through(check, name):
         check(completion(**NUMBERS[name](value)))
 
 
-@pytest.mark.parametrize("text", ["\0", "\ud800", "a\udfff", "\U0001f9d1", "a" * 128, "\r\n", "@/"])
 @pytest.mark.parametrize(
     "field", ["request_id", "session_id", "cache_salt", "stop", "user", "model"]
 )
-@pytest.mark.parametrize("stream", [True, False])
-def test_the_engine_can_take_every_text_that_is_let_through(check, field, text, stream):
-    check(completion(stream=stream, **{field: text}))
+def test_the_engine_can_take_every_text_that_is_let_through(check, field):
+    for text in ["\0", "\ud800", "a\udfff", "\U0001f9d1", "a" * 128, "\r\n", "@/", ""]:
+        for stream in (True, False):
+            check(completion(stream=stream, **{field: text}))
 
 
-@pytest.mark.parametrize("value", [b"\xff", b"\xc3\xa9", b"\x80a", b"-1", b"9" * 30, b"5", b""])
-@pytest.mark.parametrize("name", HEADER_NAMES)
-def test_the_engine_can_take_what_comes_from_headers(check, name, value):
-    for stream in (True, False):
-        check(completion(b"%b: %b" % (name, value), stream=stream))
+@pytest.mark.parametrize("name", HEADER_NAMES, ids=bytes.decode)
+def test_the_engine_can_take_what_comes_from_headers(check, name):
+    for value in (b"\xff", b"\xc3\xa9", b"\x80a", b"-1", b"0", b"5", b"9" * 30, b"a" * 4000, b""):
+        for stream in (True, False):
+            check(completion(b"%b: %b" % (name, value), stream=stream))
 
 
 @fuzzed
 @pytest.mark.timeout(0 if THOROUGH else 290)
 @given(request=requests())
 def test_whatever_is_sent_the_engine_can_take_what_it_gets(check, request):
-    check(request)
+    event(f"status {check(request)}")
