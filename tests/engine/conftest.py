@@ -19,7 +19,13 @@ from umbel_engine import (
 )
 from umbel_engine.mock import MockEngine
 
-ON_BOTH_LOOPS = {"test_reader.py", "test_client.py", "test_samples.py", "test_mock.py", "test_process.py"}
+ON_BOTH_LOOPS = {
+    "test_reader.py",
+    "test_client.py",
+    "test_samples.py",
+    "test_mock.py",
+    "test_process.py",
+}
 
 
 def pytest_asyncio_loop_factories(config, item):

@@ -13,6 +13,7 @@ import sys
 import traceback
 from types import SimpleNamespace
 
+import numpy as np
 import torch
 from vllm.sampling_params import SamplingType
 from vllm.utils.hashing import sha256
@@ -27,6 +28,10 @@ from vllm.v1.sample.logits_processor.builtin import (
 )
 from vllm.v1.sample.sampler import Sampler
 from vllm.v1.serial_utils import MsgpackDecoder
+from vllm.v1.worker.gpu.sample.logit_bias import (
+    MAX_NUM_LOGIT_BIAS_TOKENS,
+    MAX_NUM_STOP_TOKEN_IDS,
+)
 from vllm.v1.worker.gpu_input_batch import CachedRequestState, InputBatch
 
 VOCABULARY_SIZE = 49152
@@ -75,7 +80,16 @@ class Engine:
         assert request.num_prompt_tokens + request.max_tokens <= MAX_MODEL_LEN
         assert min(request.prompt_token_ids) >= 0
         assert max(request.prompt_token_ids) < VOCABULARY_SIZE
+        self._check_for_gpu(params)
         self._sample(request, params)
+
+    def _check_for_gpu(self, params):
+        """Check what the sampler of a GPU keeps in arrays of fixed size."""
+        np.array([params.seed or 0], np.int64)
+        np.array([params.top_k], np.int32)
+        assert len(params.logit_bias or ()) <= MAX_NUM_LOGIT_BIAS_TOKENS
+        if params.min_tokens:
+            assert len(params.all_stop_token_ids) <= MAX_NUM_STOP_TOKEN_IDS
 
     def _sample(self, request, params):
         generator = None

@@ -462,6 +462,14 @@ def test_the_engine_can_take_every_text_that_is_let_through(check, field):
             check(completion(stream=stream, **{field: text}))
 
 
+@pytest.mark.parametrize("count", [127, 128, 129, 1024, 1025, VOCABULARY_SIZE])
+def test_the_engine_has_room_for_everything_that_is_let_through(check, count):
+    token_ids = list(range(100, 100 + count))
+    for more in ({}, {"min_tokens": 1}, {"ignore_eos": True, "min_tokens": 1}):
+        check(completion(stop_token_ids=token_ids, **more))
+        check(completion(logit_bias={str(token_id): 1 for token_id in range(count)}, **more))
+
+
 @pytest.mark.parametrize("name", HEADER_NAMES, ids=bytes.decode)
 def test_the_engine_can_take_what_comes_from_headers(check, name):
     for value in (b"\xff", b"\xc3\xa9", b"\x80a", b"-1", b"0", b"5", b"9" * 30, b"a" * 4000, b""):

@@ -181,8 +181,8 @@ CASES = [
     complete("echo-alone", n=2, echo=True, max_tokens=0),
     complete("stop-tokens", n=4, stop_token_ids=[FULL_STOP, COMMA, FULL_STOP], max_tokens=40),
     complete("interval", n=2, stream=True, stream_interval=4, max_tokens=11),
-    complete("biases", n=2, logit_bias={str(token_id): -2 for token_id in range(0, 2600, 2)}),
-    complete("stop-tokens-later", min_tokens=5, stop_token_ids=list(range(20, 200)), n=2),
+    complete("biases", n=2, logit_bias={str(token_id): -2 for token_id in range(0, 2048, 2)}),
+    complete("stop-tokens-later", min_tokens=5, stop_token_ids=list(range(20, 147)), n=2),
     complete("no-special-tokens", n=2, add_special_tokens=False, temperature=0.005),
 ]
 

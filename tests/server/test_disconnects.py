@@ -5,6 +5,7 @@ Every test runs beside another request, which must notice nothing.  What must no
 """
 
 import asyncio
+import gc
 import json
 from contextlib import asynccontextmanager
 
@@ -354,3 +355,25 @@ async def test_an_engine_error_fails_a_request_that_does_not_stream(serve, besid
         first, _, third, fourth = requests(engine)
         assert await engine.wait_aborts() == [[first, third, fourth]]
     assert len(engine.aborts) == 1
+
+
+async def test_a_disconnect_together_with_an_engine_error_is_no_fault_of_ours(
+    serve, beside, faulty, handler_cancellation
+):
+    async with beside(serve, faulty(0), handler_cancellation=handler_cancellation) as served:
+        engine = served.engine
+        client = await served.raw(CHAT, messages=MESSAGES, n=4)
+        await engine.wait_adds(5)
+        listener = served.client.step_listener
+
+        def hang_up(outputs, step):
+            client.close()
+            listener(outputs, step)
+
+        served.client.step_listener = hang_up
+        await served.step()
+        served.client.step_listener = listener
+        first, _, third, fourth = requests(engine)
+        assert await engine.wait_aborts() == [[first, third, fourth]]
+    # An exception that nobody looked at would be reported now, and fail the test.
+    gc.collect()

@@ -17,6 +17,7 @@ import aiohttp
 import pytest
 
 from umbel_engine.mock import MockEngine
+from umbel_server.cli import make_parser
 
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
@@ -341,3 +342,30 @@ async def test_an_invalid_option_stops_the_start(
     ]
     found = await refused(model_folder, "--port", "0", *given, **environment)
     assert re.fullmatch(f"umbel: {line}\n", found), found
+
+
+@pytest.mark.parametrize("flag", ["--port", "--data-parallel-rpc-port"])
+@pytest.mark.parametrize("port", ["65536", "-1", "http", "8000.0", "9" * 5000])
+def test_what_is_no_port_is_refused(flag, port, capsys):
+    with pytest.raises(SystemExit):
+        make_parser().parse_args(["serve", flag, port])
+    assert "must be a port from 0 to 65535, got" in capsys.readouterr().err
+
+
+async def test_an_address_of_ipv6_is_shown_as_a_url(run, model_folder):
+    with socket.socket(socket.AF_INET6) as probe:
+        try:
+            probe.bind(("::1", 0))
+        except OSError:
+            pytest.skip("there is no IPv6 here")
+    process = await run(
+        *("umbel", "serve", model_folder, "--host", "::1", "--port", "0"),
+        *("--data-parallel-size-local", "0"),
+    )
+    address = (await process.line(r"waiting for engines at (\S+)"))[1]
+    async with MockEngine().connect(address):
+        url = (await process.line(r"is served at (http://\S+)"))[1]
+        async with aiohttp.ClientSession() as session, session.get(f"{url}/health") as answer:
+            assert answer.status == 200
+        process.tell()
+        assert await process.exit() == 0

@@ -461,3 +461,23 @@ def test_whatever_is_accepted_passes_the_validation_of_the_engine(
         assert params.max_tokens is not None
         assert 1 <= len(prompt_token_ids) <= MAX_MODEL_LEN - params.max_tokens
         assert n == 1 or params.temperature > 0
+
+
+# What the engine's sampler has room for.
+
+
+def test_more_tokens_than_a_gpu_sampler_has_room_for_are_refused(model: TextModel) -> None:
+    large = msgspec.structs.replace(model, vocabulary_size=5000)
+    biases = {str(token_id): 1.0 for token_id in range(1025)}
+    refused = fault(large, logit_bias=biases)
+    assert (refused.parameter, refused.value) == ("logit_bias", 1025)
+    del biases["7"]
+    assert len(params_of(large, logit_bias=biases).logit_bias or ()) == 1024
+
+    # The end-of-sequence token is one more.
+    token_ids = list(range(1000, 1128))
+    assert large.eos_token_id is not None
+    refused = fault(large, min_tokens=1, stop_token_ids=token_ids)
+    assert (refused.parameter, refused.value) == ("stop_token_ids", 129)
+    assert params_of(large, min_tokens=1, stop_token_ids=token_ids[1:]).min_tokens == 1
+    assert params_of(large, stop_token_ids=token_ids).stop_token_ids == token_ids

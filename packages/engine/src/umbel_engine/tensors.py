@@ -39,6 +39,7 @@ class WireArray(msgspec.Struct, array_like=True, frozen=True):
     data: int | msgspec.msgpack.Ext
 
 
+_BYTE_ORDERS = ("<", ">", "|", "=")
 _TORCH_DTYPES = {
     "bool": "|b1",
     "uint8": "|u1",
@@ -70,8 +71,12 @@ def to_array(wire: WireArray, frames: Sequence[bytes]) -> Array:
         data = memoryview(wire.data.data)
     else:
         raise ValueError(f"array data in extension type {wire.data.code}, expected {RAW_VIEW}")
+    name = _TORCH_DTYPES.get(wire.dtype, wire.dtype)
+    # What other bare names mean depends on what else the process has imported.
+    if not name.startswith(_BYTE_ORDERS):
+        raise ValueError(f"array of unknown type {wire.dtype!r}")
     try:
-        dtype = np.dtype(_TORCH_DTYPES.get(wire.dtype, wire.dtype))
+        dtype = np.dtype(name)
     except TypeError as error:
         raise ValueError(f"array of unknown type {wire.dtype!r}") from error
     if dtype.hasobject:

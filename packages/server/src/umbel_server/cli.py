@@ -87,7 +87,9 @@ def make_parser() -> argparse.ArgumentParser:
 def _add_network_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("network")
     group.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
-    group.add_argument("--port", type=int, default=8000, help="port to listen on (%(default)s)")
+    group.add_argument(
+        "--port", type=port_number, default=8000, help="port to listen on (%(default)s)"
+    )
     group.add_argument("--uds", metavar="PATH", help="Unix socket to listen on instead")
     group.add_argument("--api-key", nargs="+", default=[], metavar="KEY", help="keys to let in")
     group.add_argument(
@@ -150,7 +152,7 @@ def _add_engine_flags(parser: argparse.ArgumentParser) -> None:
         help="where engines say HELLO: a host, or ipc://PATH (%(default)s)",
     )
     group.add_argument(
-        "--data-parallel-rpc-port", type=int, default=0, help="and the port (0: a free one)"
+        "--data-parallel-rpc-port", type=port_number, default=0, help="and the port (0: a free one)"
     )
     group.add_argument("--data-parallel-size", type=int, default=1, help="engines (%(default)s)")
     group.add_argument(
@@ -180,6 +182,14 @@ def _add_answer_flags(parser: argparse.ArgumentParser) -> None:
         group.add_argument(flag, action="store_true", help=what)
     group.add_argument("--enable-scale-out", action="store_true", help="open the render routes")
     group.add_argument(MAX_N_OPTION, help=argparse.SUPPRESS)
+
+
+def port_number(text: str) -> int:
+    """Read a flag whose value is a port; 0 stands for a free one."""
+    # What is out of range would raise deep inside, or be taken modulo 65536 by ZMQ.
+    if not (text.isascii() and text.isdigit() and len(text) <= 5 and int(text) <= 65535):
+        raise argparse.ArgumentTypeError(f"must be a port from 0 to 65535, got {text!r}")
+    return int(text)
 
 
 def json_object(text: str) -> dict[str, object]:

@@ -45,5 +45,7 @@ async def collect(http: web.Request, samples: Samples[ItemT]) -> list[ItemT]:
         async with samples:
             await watched(http, done)
     finally:
-        done.cancel()
+        if not done.cancel():
+            # The client may have gone in the same turn; an error nobody asks for is reported.
+            done.exception()
     return [items[index] for index in range(len(positions))]

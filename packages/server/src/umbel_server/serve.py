@@ -286,7 +286,8 @@ async def run(
     try:
         site = web.SockSite(runner, listener)
         await site.start()
-        address = settings.uds or f"http://{settings.host}:{listener.getsockname()[1]}"
+        host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        address = settings.uds or f"http://{host}:{listener.getsockname()[1]}"
         name = app[SERVER].model_name
         elapsed = time.monotonic() - started
         print(

@@ -22,6 +22,13 @@ from umbel_text.sampling import (
 TOP_K_LIMIT = 2**31 - 1
 """The engine keeps top_k in 32 bits; anything beyond the vocabulary means all of it."""
 
+MAX_LOGIT_BIASES = 1024
+MAX_STOP_TOKENS = 128
+"""What a GPU's sampler has room for, stop tokens only where min_tokens puts them off.
+
+vLLM does not check it, and its engine dies of more (vllm/v1/worker/gpu/sample/logit_bias.py).
+"""
+
 
 class LoweredRequest(msgspec.Struct, frozen=True):
     """A checked request in tokens, with what its output needs to become text again."""
@@ -89,7 +96,9 @@ def lower(request: TextRequest, n: int, model: TextModel) -> LoweredRequest:
     check_greedy(sampling, n)
     check_vocabulary(sampling, model.vocabulary_size, model.max_logprobs)
     _check_prompt(prompt, model)
-    return LoweredRequest(request, prompt, sampling, _sampling_params(sampling, model))
+    params = _sampling_params(sampling, model)
+    _check_room(params)
+    return LoweredRequest(request, prompt, sampling, params)
 
 
 def _check_prompt(prompt: list[int], model: TextModel) -> None:
@@ -99,6 +108,24 @@ def _check_prompt(prompt: list[int], model: TextModel) -> None:
         # vLLM also lets through ids that only the tokenizer knows; the model has no row for them.
         if not 0 <= token_id < model.vocabulary_size:
             raise InvalidRequestError(f"Token id {token_id} is out of vocabulary")
+
+
+def _check_room(params: SamplingParams) -> None:
+    biases = len(params.logit_bias or ())
+    if biases > MAX_LOGIT_BIASES:
+        raise InvalidRequestError(
+            f"logit_bias must have at most {MAX_LOGIT_BIASES} tokens, got {biases}.",
+            "logit_bias",
+            biases,
+        )
+    stop_tokens = len(params.all_stop_token_ids)
+    if params.min_tokens and stop_tokens > MAX_STOP_TOKENS:
+        raise InvalidRequestError(
+            f"With min_tokens there must be at most {MAX_STOP_TOKENS} stop tokens, the model's own "
+            f"included, got {stop_tokens}.",
+            "stop_token_ids",
+            stop_tokens,
+        )
 
 
 def _sampling_params(sampling: ResolvedSampling, model: TextModel) -> SamplingParams:
