@@ -214,6 +214,8 @@ def settings_of(
         raise OptionError(
             "--enable-per-request-metrics needs statistics: drop --disable-log-stats."
         )
+    if parsed.data_parallel_size < 1:
+        raise OptionError("--data-parallel-size must be at least 1.")
     local = parsed.data_parallel_size_local
     if local is None:
         local = parsed.data_parallel_size

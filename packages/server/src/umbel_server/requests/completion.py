@@ -29,8 +29,6 @@ from umbel_server.requests.shared import (
     new_request_id,
 )
 
-"""How many prompts one request may have, unless the server is told otherwise."""
-
 Prompt = list[NonNegative] | list[list[NonNegative]] | str | list[str]
 """One prompt (token ids or text) or a list of prompts."""
 
