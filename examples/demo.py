@@ -18,7 +18,7 @@ import aiohttp
 
 QUESTION = "In two sentences: why is the sky blue?"
 SAMPLES = 4
-ROWS = 12
+ROWS = 18
 # A prompt found in the prefix cache is computed in other batches, and rounding then differs.
 ENGINE_ARGUMENTS = ("--no-enable-prefix-caching",)
 REQUEST = {

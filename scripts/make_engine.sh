@@ -17,8 +17,8 @@ else
 fi
 
 say() { printf 'engine environment: %s\n' "$1"; }
-install() { "$python" -m pip --disable-pip-version-check "$@" --quiet; }
-has() { "$python" -m pip show --quiet "$1" >/dev/null 2>&1; }
+install() { "$python" -m pip --disable-pip-version-check "$@" -qq; }
+has() { "$python" -m pip show -qq "$1" >/dev/null 2>&1; }
 
 if [[ -x $python && -f $stamp && $(<"$stamp") == "$requirement" ]]; then
     say "$environment is ready"

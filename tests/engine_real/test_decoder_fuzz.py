@@ -183,6 +183,9 @@ class Request(NamedTuple):
     head: list[bytes]
     body: bytes
 
+    def __repr__(self):
+        return f"{self.path} {self.head} {self.body[:5000]} ({len(self.body)} bytes)"
+
 
 EDGES = [2**bits + more for bits in (7, 15, 16, 31, 32, 53, 63, 64) for more in (-1, 0, 1)]
 WHOLE = [0, 1, -1, 2, -2, 3, 20, 21, 2047, 2048, 49151, 49152, 10**25]
@@ -209,10 +212,13 @@ ANYTHING = st.recursive(
     max_leaves=6,
 )
 TOKEN_IDS = st.integers(0, VOCABULARY_SIZE - 1)
+SOME_TOKEN_IDS = st.lists(TOKEN_IDS, min_size=1, max_size=5)
 MANY_TOKEN_IDS = st.sampled_from([127, 128, 129, 1025, 2047, 2048, 2049]).map(
     lambda count: list(range(100, 100 + count))
 )
-MANY_BIASES = st.sampled_from([300, 1024, 1025, VOCABULARY_SIZE, VOCABULARY_SIZE + 1]).map(
+TOKEN_ID_LISTS = st.one_of(SOME_TOKEN_IDS, SOME_TOKEN_IDS, SOME_TOKEN_IDS, MANY_TOKEN_IDS)
+SOME_BIASES = st.dictionaries(TOKEN_IDS.map(str), FLOATS | INTEGERS, max_size=4)
+MANY_BIASES = st.sampled_from([300, 1024, 1025]).map(
     lambda count: {str(token_id): 1.0 for token_id in range(count)}
 )
 
@@ -245,14 +251,12 @@ FIELDS = {
     "stop": mostly(
         TEXTS.filter(bool) | st.lists(TEXTS.filter(bool), max_size=4), st.lists(ANY_TEXTS)
     ),
-    "stop_token_ids": mostly(
-        st.lists(TOKEN_IDS, max_size=4) | MANY_TOKEN_IDS, st.lists(SCALARS, max_size=4)
-    ),
+    "stop_token_ids": mostly(TOKEN_ID_LISTS, st.lists(SCALARS, max_size=4)),
     "ignore_eos": BOOLEANS,
     "include_stop_str_in_output": BOOLEANS,
     "skip_special_tokens": BOOLEANS,
     "logit_bias": mostly(
-        st.dictionaries(TOKEN_IDS.map(str), FLOATS | INTEGERS, max_size=4) | MANY_BIASES,
+        st.one_of(SOME_BIASES, SOME_BIASES, SOME_BIASES, MANY_BIASES),
         st.dictionaries(ANY_TEXTS | INTEGERS.map(str), FLOATS, max_size=2),
     ),
     "stream_interval": mostly(st.integers(1, 2**70), INTEGERS),
@@ -323,12 +327,11 @@ CONTINUED = {
     "add_generation_prompt": mostly(st.just(False), SCALARS),
 }
 
-TOKEN_PROMPTS = st.lists(TOKEN_IDS, min_size=1, max_size=5) | MANY_TOKEN_IDS
 PROMPTS = st.one_of(
     TEXTS.filter(bool),
-    TOKEN_PROMPTS,
+    TOKEN_ID_LISTS,
     st.lists(TEXTS.filter(bool), min_size=1, max_size=3),
-    st.lists(TOKEN_PROMPTS, min_size=1, max_size=2),
+    st.lists(TOKEN_ID_LISTS, min_size=1, max_size=2),
 )
 ODD_PROMPTS = st.one_of(
     st.lists(ANY_TEXTS | INTEGERS, max_size=3),

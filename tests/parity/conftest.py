@@ -23,7 +23,7 @@ from umbel_server.serve import SAMPLE_MODEL_NAME
 ENGINE_PYTHON = Path(__file__).parents[2] / ".venv-engine" / "bin" / "python"
 UMBEL = Path(sys.executable).with_name("umbel")
 
-READY_WITHIN = 240
+READY_WITHIN = 400
 """Seconds that a server gets to load the model, on a machine that may be busy with other things."""
 
 ANSWERED_WITHIN = 120

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 
 # The first test waits for both servers to load the model.
-pytestmark = pytest.mark.timeout(290)
+pytestmark = pytest.mark.timeout(600)
 
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
