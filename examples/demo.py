@@ -16,11 +16,21 @@ from pathlib import Path
 
 import aiohttp
 
-QUESTION = "In two sentences: why is the sky blue?"
+QUESTION = (
+    "I am writing a small book about the weather for children who like to ask questions. It has a "
+    "chapter about the colours of the sky, with pictures of the morning, of noon and of the evening. "
+    "Please explain in two or three short sentences, as you would to a child of ten: why is the sky "
+    "blue in the middle of the day, and why does it turn red in the evening?"
+)
 SAMPLES = 4
 ROWS = 18
-# A prompt found in the prefix cache is computed in other batches, and rounding then differs.
-ENGINE_ARGUMENTS = ("--no-enable-prefix-caching",)
+# Rounding depends on what is computed together, so for the same answers twice the engine must make
+# the same batches twice: no prefix cache, and one whole prompt per step, as two do not fit.
+ENGINE_ARGUMENTS = (
+    "--no-enable-prefix-caching",
+    "--no-enable-chunked-prefill",
+    "--max-num-batched-tokens=192",
+)
 REQUEST = {
     "messages": [{"role": "user", "content": QUESTION}],
     "n": SAMPLES,
@@ -34,7 +44,7 @@ REQUEST = {
 async def server() -> AsyncIterator[str]:
     """Run `umbel serve` with the sample model; gives its address."""
     command = Path(sys.executable).with_name("umbel")
-    arguments = ("serve", "--port", "0", "--max-model-len", "2048", "--", *ENGINE_ARGUMENTS)
+    arguments = ("serve", "--port", "0", "--max-model-len", "192", "--", *ENGINE_ARGUMENTS)
     process = await asyncio.create_subprocess_exec(
         command, *arguments, stderr=asyncio.subprocess.PIPE
     )
@@ -115,7 +125,10 @@ async def main() -> None:
     """Run the demonstration."""
     print("Starting the engine and the server ...", flush=True)
     async with server() as base, aiohttp.ClientSession() as client:
-        print(f"\n{QUESTION}  (n = {SAMPLES}, seed = {REQUEST['seed']})\n", flush=True)
+        print(
+            f"\n{textwrap.fill(QUESTION, 100)}\n\nn = {SAMPLES}, seed = {REQUEST['seed']}:\n",
+            flush=True,
+        )
         answers, usage = await ask_streaming(client, base)
         print(f"\nusage: {json.dumps(usage)}")
         async with client.get(f"{base}/metrics") as response:
