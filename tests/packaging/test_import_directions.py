@@ -53,3 +53,12 @@ def test_a_forbidden_import_is_seen_even_when_it_is_caught(tmp_path, monkeypatch
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     assert import_all("offender", FORBIDDEN)["looked_for"] == ["vllm"]
+
+
+def test_the_command_starts_without_what_only_some_requests_need():
+    heavy = ["numpy", "huggingface_hub", "gguf", "safetensors"]
+    code = f"import sys, umbel_server.cli; print(sorted(set(sys.modules) & {set(heavy)!r}))"
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert result.stdout == "[]\n"
