@@ -44,9 +44,9 @@ REQUEST = {
 async def server() -> AsyncIterator[str]:
     """Run `umbel serve` with the sample model; gives its address."""
     command = Path(sys.executable).with_name("umbel")
-    arguments = ("serve", "--port", "0", "--max-model-len", "192", "--", *ENGINE_ARGUMENTS)
+    arguments = ("serve", "--port", "0", "--max-model-len", "192", "--dtype", "float32")
     process = await asyncio.create_subprocess_exec(
-        command, *arguments, stderr=asyncio.subprocess.PIPE
+        command, *arguments, "--", *ENGINE_ARGUMENTS, stderr=asyncio.subprocess.PIPE
     )
     assert process.stderr is not None
     log: list[str] = []
