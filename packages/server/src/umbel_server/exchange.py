@@ -8,7 +8,7 @@ from aiohttp import web
 from umbel_server.requests.body import decode_body
 from umbel_server.requests.chat import ChatCompletionRequest
 from umbel_server.requests.completion import CompletionRequest
-from umbel_server.requests.headers import RequestHeaders, read_headers
+from umbel_server.requests.headers import read_headers
 from umbel_server.requests.limits import check_n
 from umbel_server.requests.shared import check_encodable
 from umbel_server.responses.context import AnswerContext
@@ -20,12 +20,16 @@ class Exchange(msgspec.Struct, frozen=True):
     """What is known of a request besides its body.
 
     `id` is the response id; `arrival_time` is in seconds of the wall clock; `n` has been checked.
+    What both a header and the body may say is settled here.
     """
 
     id: str
     arrival_time: float
     n: int
-    headers: RequestHeaders
+    data_parallel_rank: int | None
+    priority: int
+    session_id: str | None
+    trace_headers: dict[str, str] | None
 
 
 async def read_object(http: web.Request) -> dict[str, object]:
@@ -55,7 +59,15 @@ def begin(
         check_encodable(field, text)
     headers = read_headers(http)
     base = headers.request_id if headers.request_id is not None else body.request_id
-    return Exchange(f"{prefix}-{base}", arrival_time, n, headers)
+    return Exchange(
+        id=f"{prefix}-{base}",
+        arrival_time=arrival_time,
+        n=n,
+        data_parallel_rank=headers.data_parallel_rank,
+        priority=headers.priority if headers.priority is not None else body.priority,
+        session_id=body.session_id if body.session_id is not None else headers.session_id,
+        trace_headers=headers.trace_headers,
+    )
 
 
 def stream_interval(body: ChatCompletionRequest | CompletionRequest) -> int | None:

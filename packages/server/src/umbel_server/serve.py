@@ -80,27 +80,8 @@ async def serve(settings: ServeSettings) -> int:
 
         model = str(await asyncio.to_thread(prepare_sample_model))
     names = settings.served_model_names or (settings.model or SAMPLE_MODEL_NAME,)
-    folder = resolve_model_folder(model, settings.revision)
-    tokenizer_folder = folder
-    if settings.tokenizer is not None:
-        tokenizer_folder = resolve_model_folder(settings.tokenizer)
     # Files that cannot be used are found before an engine is started, a taken port as well.
-    text_model = load_text_model(
-        folder,
-        0,
-        settings.generation_config,
-        settings.override_generation_config,
-        settings.max_logprobs,
-        tokenizer_folder,
-    )
-    source = load_chat_template(tokenizer_folder, settings.chat_template)
-    template = ChatTemplate(source, text_model.tokenizer.special_tokens)
-    chat_model = ChatModel(
-        names[0],
-        template,
-        None if settings.content_format == "auto" else settings.content_format,
-        settings.default_template_arguments,
-    )
+    chat_model, text_model = load_model(settings, model, names[0])
     with listening_socket(settings) as listener:
         async with AsyncExitStack() as stack:
             stop = Stop()
@@ -118,6 +99,30 @@ async def serve(settings: ServeSettings) -> int:
             # Closed before its engines stop, it does not take that for their death.
             client.close()
             return 1 if died else 0
+
+
+def load_model(settings: ServeSettings, model: str, name: str) -> tuple[ChatModel, TextModel]:
+    """Load what the layers need of a model; its length is known when the engines are ready."""
+    folder = resolve_model_folder(model, settings.revision)
+    tokenizer_folder = folder
+    if settings.tokenizer is not None:
+        tokenizer_folder = resolve_model_folder(settings.tokenizer)
+    text_model = load_text_model(
+        folder,
+        0,
+        settings.generation_config,
+        settings.override_generation_config,
+        settings.max_logprobs,
+        tokenizer_folder,
+    )
+    source = load_chat_template(tokenizer_folder, settings.chat_template)
+    chat_model = ChatModel(
+        name,
+        ChatTemplate(source, text_model.tokenizer.special_tokens),
+        None if settings.content_format == "auto" else settings.content_format,
+        settings.default_template_arguments,
+    )
+    return chat_model, text_model
 
 
 def engine_options(settings: ServeSettings) -> EngineOptions:
@@ -150,16 +155,21 @@ async def bring_up(
         data_parallel_size_local=settings.data_parallel_size_local,
         max_model_len=settings.max_model_len,
         dtype=settings.dtype,
-        extra_arguments=(*model_arguments(settings), *settings.engine_arguments),
+        extra_arguments=(*shared_arguments(settings), *settings.engine_arguments),
     )
     process = await stack.enter_async_context(EngineProcess(options))
     await process.wait_ready(client)
 
 
-def model_arguments(settings: ServeSettings) -> list[str]:
-    """Give the arguments that keep the engine's view of the model the same as ours."""
-    given = (("--revision", settings.revision), ("--tokenizer", settings.tokenizer))
-    return [word for flag, value in given if value is not None for word in (flag, value)]
+def shared_arguments(settings: ServeSettings) -> list[str]:
+    """Give the arguments that the engine has to agree with, as its own command line has them."""
+    given = (
+        ("--revision", settings.revision),
+        ("--tokenizer", settings.tokenizer),
+        ("--max-logprobs", str(settings.max_logprobs)),
+    )
+    arguments = [word for flag, value in given if value is not None for word in (flag, value)]
+    return arguments if settings.log_stats else [*arguments, "--disable-log-stats"]
 
 
 def engine_python(given: Path | None) -> Path:

@@ -80,7 +80,6 @@ def _role_and_echo(
 
 
 def _chat_request(body: ChatCompletionRequest, exchange: Exchange) -> ChatRequest:
-    headers = exchange.headers
     by_new_name = body.max_completion_tokens is not None
     max_tokens = body.max_completion_tokens if by_new_name else body.max_tokens
     return ChatRequest(
@@ -95,10 +94,10 @@ def _chat_request(body: ChatCompletionRequest, exchange: Exchange) -> ChatReques
         max_tokens_name="max_completion_tokens" if by_new_name else "max_tokens",
         stream_interval=stream_interval(body),
         cache_salt=body.cache_salt,
-        data_parallel_rank=headers.data_parallel_rank,
-        priority=headers.priority if headers.priority is not None else body.priority,
-        session_id=body.session_id if body.session_id is not None else headers.session_id,
-        trace_headers=headers.trace_headers,
+        data_parallel_rank=exchange.data_parallel_rank,
+        priority=exchange.priority,
+        session_id=exchange.session_id,
+        trace_headers=exchange.trace_headers,
     )
 
 

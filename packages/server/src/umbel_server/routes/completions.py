@@ -90,7 +90,6 @@ def _echo(server: Server, body: CompletionRequest, lowered: LoweredRequest) -> s
 def _text_request(
     body: CompletionRequest, exchange: Exchange, prompt: str | list[int], index: int
 ) -> TextRequest:
-    headers = exchange.headers
     max_tokens = body.max_tokens
     if body.echo and max_tokens == 0:
         # The engine generates at least one token; it is not shown.
@@ -104,10 +103,10 @@ def _text_request(
         add_special_tokens=body.add_special_tokens,
         stream_interval=stream_interval(body),
         cache_salt=body.cache_salt,
-        data_parallel_rank=headers.data_parallel_rank,
-        priority=headers.priority if headers.priority is not None else body.priority,
-        session_id=body.session_id if body.session_id is not None else headers.session_id,
-        trace_headers=headers.trace_headers,
+        data_parallel_rank=exchange.data_parallel_rank,
+        priority=exchange.priority,
+        session_id=exchange.session_id,
+        trace_headers=exchange.trace_headers,
     )
 
 
