@@ -193,6 +193,17 @@ async def test_sigterm_lets_a_running_stream_end(umbel, say):
     assert served.engine.aborts == []
 
 
+async def test_a_signal_that_a_wrapper_sends_once_more_is_the_same_signal(umbel, say):
+    served = await umbel(lambda request: say("hi", "yo"), paused=True)
+    response = await open_stream(served)
+    served.tell(signal.SIGINT)
+    served.tell(signal.SIGINT)
+    await served.line("1 requests get 10 s to finish")
+    served.engine.resume()
+    assert finishes(await rest_of(response)) == ["length", "length"]
+    assert await served.exit() == 0
+
+
 async def test_what_does_not_end_in_time_is_aborted(umbel, say):
     served = await umbel(lambda request: say("hi", "yo"), "--shutdown-timeout", "0.1", paused=True)
     response = await open_stream(served)
@@ -207,8 +218,11 @@ async def test_a_second_sigterm_ends_it_at_once(umbel, say):
     response = await open_stream(served)
     served.tell()
     await served.line("1 requests get 600 s to finish")
-    served.tell()
-    assert await served.exit() == -signal.SIGKILL
+    ended = asyncio.ensure_future(served.exit())
+    while not ended.done():
+        served.tell()
+        await asyncio.wait((ended,), timeout=0.1)
+    assert ended.result() == -signal.SIGKILL
     with pytest.raises(aiohttp.ClientPayloadError):
         await rest_of(response)
 

@@ -32,6 +32,10 @@ SAMPLE_MODEL_NAME = "smollm2-135m-instruct"
 ERRORS_DELIVERED_WITHIN = 5.0
 """Seconds that the streams of dead engines get to send their errors."""
 
+SAME_SIGNAL_WITHIN = 0.5
+"""Seconds in which a second signal is the first once more: a wrapper passes on what a terminal has
+sent to the whole process group."""
+
 
 class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What a command line asks for; see `umbel serve --help`. Times are in seconds."""
@@ -253,14 +257,17 @@ class Stop:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._requested = self._loop.create_future()
+        self._requested_at = 0.0
         for number in (signal.SIGINT, signal.SIGTERM):
             self._loop.add_signal_handler(number, self._on_signal)
 
     def _on_signal(self) -> None:
-        if self._requested.done():
+        if not self._requested.done():
+            self._requested_at = self._loop.time()
+            self._requested.set_result(None)
+        elif self._loop.time() - self._requested_at > SAME_SIGNAL_WITHIN:
             # The engine's supervisor sees that this process is gone and stops the engine.
             signal.raise_signal(signal.SIGKILL)
-        self._requested.set_result(None)
 
     async def unless_stopped(self, work: Coroutine[object, object, None]) -> bool:
         """Wait for something, or until told to stop; says whether it was finished."""
