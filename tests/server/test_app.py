@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import threading
 
 import pytest
 
@@ -170,6 +171,67 @@ async def test_a_body_that_is_too_large_is_refused(serve):
     answer = await served.complete(prompt="x" * 1000)
     assert (answer.status, answer.json()) == (413, {"detail": "Request body is too large"})
     assert served.engine.adds == []
+
+
+async def test_a_body_that_is_not_compressed_as_it_says_is_refused(serve, caplog):
+    served = await serve()
+    headers = {"Content-Encoding": "gzip", "Content-Type": "application/json"}
+    answer = await served.get(COMPLETIONS, "POST", data=b'{"prompt": "Hello"}', headers=headers)
+    assert answer.status == 400
+    assert answer.error["type"] == "Bad Request"
+    assert served.engine.adds == []
+    # aiohttp logs that it cannot read on after such a body.
+    caplog.clear()
+
+
+@pytest.mark.parametrize("path", [COMPLETIONS, f"{COMPLETIONS}/render"])
+@pytest.mark.parametrize("stop", ["\ud800", ["a", "\ud800"]])
+async def test_a_stop_string_that_is_no_text_is_refused(serve, path, stop):
+    served = await serve(enable_scale_out=True)
+    answer = await served.post(path, prompt="Hello", stop=stop)
+    assert (answer.status, answer.error["param"]) == (400, "body.stop")
+
+
+async def test_a_message_that_quotes_a_long_request_is_cut(serve):
+    served = await serve()
+    answer = await served.complete(stop_token_ids=list(range(10**6, 10**6 + 10**5)))
+    assert (answer.status, answer.error["param"]) == (400, "stop_token_ids")
+    assert len(answer.text) < 20_000
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_client_that_goes_away_is_no_fault_of_the_server(
+    serve, say, handler_cancellation, stream
+):
+    served = await serve(
+        lambda request: say("hi", "yo"), handler_cancellation=handler_cancellation, **PAUSED
+    )
+    client = await served.raw(CHAT, messages=MESSAGES, stream=stream)
+    await served.engine.wait_adds()
+    client.close()
+    await served.engine.wait_aborts()
+    await served.get("/v1/models")
+    text = (await served.get("/metrics")).text
+    assert 'status="5xx"' not in text
+
+
+async def test_a_long_prompt_is_tokenized_while_others_are_answered(serve, say, monkeypatch):
+    served = await serve(lambda request: say("hi"), max_model_len=100_000)
+    may_tokenize = threading.Event()
+    tokenizer = served.chat.text.model.tokenizer
+    encode = tokenizer.encode
+
+    def slow_encode(text, add_special_tokens=True):
+        if len(text) > 20_000:
+            assert may_tokenize.wait(timeout=10)
+        return encode(text, add_special_tokens)
+
+    monkeypatch.setattr(tokenizer, "encode", slow_encode)
+    long = asyncio.ensure_future(served.complete(prompt="x" * 30_000, max_tokens=1))
+    assert (await served.complete(prompt="Hello", max_tokens=1)).status == 200
+    assert not long.done()
+    may_tokenize.set()
+    assert (await long).status == 200
 
 
 async def test_render_routes_are_closed_unless_they_were_opened(serve):

@@ -298,6 +298,12 @@ async def test_flags_reach_the_answers(umbel, say, tmp_path):
 # What stops a start: one clear line, and the status 1.
 
 
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
 @pytest.fixture
 def refused(run):
     async def refused(*arguments, **environment):
@@ -307,6 +313,15 @@ def refused(run):
         return line
 
     return refused
+
+
+async def test_a_port_is_taken_before_the_engines_are_there(run, refused, model_folder):
+    arguments = ("--data-parallel-size-local", "0", "--port", free_port())
+    first = await run("umbel", "serve", model_folder, *arguments)
+    await first.line("waiting for engines")
+    assert "Address already in use" in await refused(model_folder, *arguments)
+    first.tell()
+    assert await first.exit() == 0
 
 
 async def test_a_taken_port_stops_the_start(refused, model_folder):

@@ -11,6 +11,9 @@ import re
 
 import msgspec
 
+LONGEST_MESSAGE = 16 * 1024
+"""Characters of a message that a client is sent; it may quote what the client has sent."""
+
 
 class OptionError(Exception):
     """Report an invalid option in one line, for whoever starts the server."""
@@ -19,14 +22,14 @@ class OptionError(Exception):
 class ApiError(Exception):
     """Answer a request with an error.
 
-    `message` is what the client sees: addresses, traceback lines and file paths are taken out, and
+    `message` is what the client sees, cut where it is very long: addresses, traceback lines and file paths are taken out, and
     it always encodes as UTF-8.  `type` is the error type of the body, `param` the field that is at
     fault, `status` the HTTP status, which is also the body's `code`.
     """
 
     def __init__(self, status: int, message: str, type: str, param: str | None = None) -> None:  # noqa: A002
         self.status = status
-        self.message = _encodable(sanitize_message(message))
+        self.message = _encodable(sanitize_message(_shortened(message)))
         self.type = type
         self.param = None if param is None else _encodable(param)
         super().__init__(self.message)
@@ -153,6 +156,12 @@ def sanitize_message(message: str) -> str:
         message = _SYSTEM_PATH.sub("<path>", message)
         message = _FILE_PATH.sub(_without_file, message)
     return message.strip()
+
+
+def _shortened(message: str) -> str:
+    if len(message) <= LONGEST_MESSAGE:
+        return message
+    return f"{message[:LONGEST_MESSAGE]}... ({len(message)} characters)"
 
 
 def _encodable(text: str) -> str:

@@ -1,10 +1,14 @@
 """One generation request on its way: what every kind of it needs before it is answered."""
 
+import asyncio
 import time
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
 
 import msgspec
 from aiohttp import web
 
+from umbel_server.errors import invalid_body
 from umbel_server.requests.body import decode_body
 from umbel_server.requests.chat import ChatCompletionRequest
 from umbel_server.requests.completion import CompletionRequest
@@ -13,7 +17,14 @@ from umbel_server.requests.limits import check_n
 from umbel_server.requests.shared import check_encodable
 from umbel_server.responses.context import AnswerContext
 from umbel_server.server import Server
+from umbel_server.watch import ClientDisconnectedError
 from umbel_text import LoweredRequest
+
+WorkP = ParamSpec("WorkP")
+ResultT = TypeVar("ResultT")
+
+LONG_BODY = 16 * 1024
+"""Bytes of a body from which on rendering and tokenizing it takes longer than a change of threads."""
 
 
 class Exchange(msgspec.Struct, frozen=True):
@@ -34,7 +45,23 @@ class Exchange(msgspec.Struct, frozen=True):
 
 async def read_object(http: web.Request) -> dict[str, object]:
     """Read the JSON object that a request carries; raises ApiError."""
-    return decode_body(await http.read(), http.headers.get("Content-Type"))
+    try:
+        body = await http.read()
+    except web.RequestPayloadError as error:
+        raise invalid_body(f"The body could not be read: {error}") from error
+    except ConnectionError as error:
+        raise ClientDisconnectedError from error
+    return decode_body(body, http.headers.get("Content-Type"))
+
+
+async def aside(
+    http: web.Request, work: Callable[WorkP, ResultT], *args: WorkP.args, **kwargs: WorkP.kwargs
+) -> ResultT:
+    """Do some work for a request: on a thread, so that others do not wait, if its body is long."""
+    length = http.content_length
+    if length is not None and length < LONG_BODY:
+        return work(*args, **kwargs)
+    return await asyncio.to_thread(work, *args, **kwargs)
 
 
 def begin(
@@ -51,10 +78,12 @@ def begin(
     """
     server.check_model(body.model)
     n = check_n(body.n, server.options.max_n_sequences)
+    stop = [body.stop] if isinstance(body.stop, str) else body.stop or ()
     for field, text in (
         ("request_id", body.request_id),
         ("session_id", body.session_id),
         ("cache_salt", body.cache_salt),
+        *(("stop", text) for text in stop),
     ):
         check_encodable(field, text)
     headers = read_headers(http)

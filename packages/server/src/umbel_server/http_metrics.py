@@ -1,5 +1,6 @@
 """What is counted per HTTP request, under the names of prometheus-fastapi-instrumentator."""
 
+import asyncio
 import time
 
 from aiohttp import web
@@ -53,6 +54,10 @@ def counting(registry: CollectorRegistry) -> Middleware:
             return response
         except web.HTTPException as error:
             status = error.status
+            raise
+        except asyncio.CancelledError:
+            # The client has gone; that is no fault of this server.
+            status = 400
             raise
         finally:
             elapsed = time.perf_counter() - start

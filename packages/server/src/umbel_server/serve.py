@@ -248,6 +248,9 @@ def listening_socket(settings: ServeSettings) -> socket.socket:
         listener.close()
         shown = address if isinstance(address, str) else f"{address[0]}:{address[1]}"
         raise OptionError(f"cannot listen on {shown}: {error.strerror or error}") from error
+    if settings.uds is None:
+        # Another server must not get the address while this one waits for its engines.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
     return listener
 
 

@@ -66,7 +66,7 @@ class EventStream:
         self._chunked = bool(getattr(writer, "chunked", False))
         try:
             await self.response.write(data)
-        except ConnectionResetError as error:
+        except ConnectionError as error:
             raise ClientDisconnectedError from error
 
     def write(self, data: bytes) -> None:
@@ -94,14 +94,14 @@ class EventStream:
         assert self._writer is not None
         try:
             await self._writer.drain()
-        except ConnectionResetError as error:
+        except ConnectionError as error:
             raise ClientDisconnectedError from error
 
     async def end(self) -> web.StreamResponse:
         """End the body."""
         try:
             await self.response.write_eof()
-        except ConnectionResetError as error:
+        except ConnectionError as error:
             raise ClientDisconnectedError from error
         return self.response
 

@@ -94,7 +94,15 @@ class Detokenizer:
     that follows another one gives its bare text.
     """
 
-    __slots__ = ("_added_tokens", "_after_added", "_backend", "_context", "_open_ids", "_stream")
+    __slots__ = (
+        "_added_tokens",
+        "_after_added",
+        "_backend",
+        "_context",
+        "_open_ids",
+        "_skipped",
+        "_stream",
+    )
 
     def __init__(
         self,
@@ -106,12 +114,16 @@ class Detokenizer:
         self._context = context
         self._stream: DecodeStream | None = None
         self._open_ids: list[int] | None = None
+        self._skipped = tokenizer.skipped_ids if context.skip_special_tokens else frozenset()
         keeps_spaces = context.skip_special_tokens or spaces_between_special_tokens
         self._added_tokens = None if keeps_spaces else tokenizer.added_tokens
         self._after_added = False
 
     def feed(self, token_id: int) -> str:
         """Take in the next token; give the text that it completes, which may be empty."""
+        if token_id in self._skipped:
+            # The stream would decode all of a long run of them again for each.
+            return ""
         stream = self._stream
         text = self._decode_first(token_id) if stream is None else self._step(stream, token_id)
         if self._added_tokens is not None:

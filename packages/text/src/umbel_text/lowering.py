@@ -22,9 +22,8 @@ from umbel_text.sampling import (
 TOP_K_LIMIT = 2**31 - 1
 """The engine keeps top_k in 32 bits; anything beyond the vocabulary means all of it."""
 
-MAX_LOGIT_BIASES = 1024
 MAX_STOP_TOKENS = 128
-"""What a GPU's sampler has room for, stop tokens only where min_tokens puts them off.
+"""What a GPU's sampler has room for where min_tokens puts stop tokens off.
 
 vLLM does not check it, and its engine dies of more (vllm/v1/worker/gpu/sample/logit_bias.py).
 """
@@ -111,13 +110,6 @@ def _check_prompt(prompt: list[int], model: TextModel) -> None:
 
 
 def _check_room(params: SamplingParams) -> None:
-    biases = len(params.logit_bias or ())
-    if biases > MAX_LOGIT_BIASES:
-        raise InvalidRequestError(
-            f"logit_bias must have at most {MAX_LOGIT_BIASES} tokens, got {biases}.",
-            "logit_bias",
-            biases,
-        )
     stop_tokens = len(params.all_stop_token_ids)
     if params.min_tokens and stop_tokens > MAX_STOP_TOKENS:
         raise InvalidRequestError(

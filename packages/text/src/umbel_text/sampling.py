@@ -16,6 +16,12 @@ from umbel_text.request import SamplingOptions
 LOWEST_TEMPERATURE = 0.01
 """A positive temperature below this is raised to it (vLLM's _MAX_TEMP)."""
 
+MAX_LOGIT_BIASES = 1024
+"""What a GPU's sampler has room for.
+
+vLLM does not check it, and its engine dies of more (vllm/v1/worker/gpu/sample/logit_bias.py).
+"""
+
 ValueT = TypeVar("ValueT")
 
 
@@ -145,6 +151,13 @@ def _first(requested: ValueT | None, default: ValueT | None, neutral: ValueT) ->
 def _token_ids_of(logit_bias: dict[str, float] | None) -> dict[int, float] | None:
     if logit_bias is None:
         return None
+    count = len(logit_bias)
+    if count > MAX_LOGIT_BIASES:
+        raise InvalidRequestError(
+            f"logit_bias must have at most {MAX_LOGIT_BIASES} tokens, got {count}.",
+            "logit_bias",
+            count,
+        )
     bad: list[str] = []
     biases: dict[int, float] = {}
     for key, bias in logit_bias.items():

@@ -105,6 +105,10 @@ class Tokenizer:
             token_id: token.content for token_id, token in decoder.items()
         }
         """Tokens that stand beside the vocabulary proper, special or not."""
+        self.skipped_ids = frozenset(
+            token_id for token_id, token in decoder.items() if token.special
+        )
+        """The tokens that decoding leaves out when special tokens are skipped."""
         names = special.all
         self._special_ids = frozenset(
             token_id

@@ -6,7 +6,14 @@ from aiohttp import web
 
 from umbel_chat import ChatRequest
 from umbel_server.collect import collect
-from umbel_server.exchange import Exchange, answer_context, begin, read_object, stream_interval
+from umbel_server.exchange import (
+    Exchange,
+    answer_context,
+    aside,
+    begin,
+    read_object,
+    stream_interval,
+)
 from umbel_server.requests.chat import ChatCompletionRequest, read_chat_request
 from umbel_server.requests.sampling import sampling_options
 from umbel_server.requests.served import check_chat_served
@@ -23,7 +30,7 @@ async def create_chat_completion(http: web.Request) -> web.StreamResponse:
     with server.counted():
         body, exchange, request = await read_chat(http, server)
         server.chat.text.llm.client.check_alive()
-        lowered = server.chat.lower(request, exchange.n)
+        lowered = await aside(http, server.chat.lower, request, exchange.n)
         return await _answer(http, server, body, exchange, request, lowered)
 
 

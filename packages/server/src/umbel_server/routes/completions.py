@@ -7,7 +7,14 @@ from aiohttp import web
 from umbel_engine import merge
 from umbel_server.collect import collect
 from umbel_server.errors import validation_error
-from umbel_server.exchange import Exchange, answer_context, begin, read_object, stream_interval
+from umbel_server.exchange import (
+    Exchange,
+    answer_context,
+    aside,
+    begin,
+    read_object,
+    stream_interval,
+)
 from umbel_server.requests.completion import CompletionRequest, read_completion_request
 from umbel_server.requests.sampling import sampling_options
 from umbel_server.requests.served import check_completion_served
@@ -24,7 +31,7 @@ async def create_completion(http: web.Request) -> web.StreamResponse:
     with server.counted():
         body, exchange, requests = await read_completion(http, server)
         server.chat.text.llm.client.check_alive()
-        lowered = [server.chat.text.lower(request, exchange.n) for request in requests]
+        lowered = await aside(http, lower_all, server, requests, exchange.n)
         return await _answer(http, server, body, exchange, lowered)
 
 
@@ -44,6 +51,11 @@ async def read_completion(
         _text_request(body, exchange, prompt, index) for index, prompt in enumerate(prompts)
     ]
     return body, exchange, requests
+
+
+def lower_all(server: Server, requests: list[TextRequest], n: int) -> list[LoweredRequest]:
+    """Tokenize and check every prompt; raises umbel_text.InvalidRequestError for the first fault."""
+    return [server.chat.text.lower(request, n) for request in requests]
 
 
 def prompts_of(body: CompletionRequest) -> list[str | list[int]]:

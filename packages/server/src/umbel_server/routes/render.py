@@ -4,11 +4,12 @@ import msgspec
 from aiohttp import web
 
 from umbel_server.errors import permission_denied
+from umbel_server.exchange import aside
 from umbel_server.requests.chat import ChatCompletionRequest
 from umbel_server.requests.completion import CompletionRequest
 from umbel_server.responses.render import RenderedRequest, rendered_sampling
 from umbel_server.routes.chat import read_chat
-from umbel_server.routes.completions import read_completion
+from umbel_server.routes.completions import lower_all, read_completion
 from umbel_server.server import SERVER, Server
 from umbel_text import LoweredRequest
 
@@ -21,7 +22,7 @@ async def render_chat_completion(http: web.Request) -> web.Response:
     """Give the generate request of a chat."""
     server = _opened(http)
     body, exchange, request = await read_chat(http, server)
-    lowered = server.chat.lower(request, exchange.n)
+    lowered = await aside(http, server.chat.lower, request, exchange.n)
     return _json(_rendered(body, lowered, exchange.id, exchange.n))
 
 
@@ -29,12 +30,16 @@ async def render_completion(http: web.Request) -> web.Response:
     """Give the generate requests of a completion, one per prompt."""
     server = _opened(http)
     body, exchange, requests = await read_completion(http, server)
-    rendered = []
-    for index, request in enumerate(requests):
-        lowered = server.chat.text.lower(request, exchange.n)
-        request_id = exchange.id if len(requests) == 1 else f"{exchange.id}-{index}"
-        rendered.append(_rendered(body, lowered, request_id, exchange.n))
-    return _json(rendered)
+    lowered = await aside(http, lower_all, server, requests, exchange.n)
+    ids = [exchange.id]
+    if len(lowered) > 1:
+        ids = [f"{exchange.id}-{index}" for index in range(len(lowered))]
+    return _json(
+        [
+            _rendered(body, prompt, request_id, exchange.n)
+            for request_id, prompt in zip(ids, lowered, strict=True)
+        ]
+    )
 
 
 def _opened(http: web.Request) -> Server:
