@@ -102,7 +102,7 @@ def test_a_second_ready_is_refused(handshake):
 def test_one_engine_too_many_is_refused(replies):
     handshake = Handshake(1, ADDRESSES, replies)
     greeted(handshake)
-    with pytest.raises(EngineStartError, match="engine 1 is one more than the 1 expected"):
+    with pytest.raises(EngineStartError, match="engine 1 is not one of the 1 expected"):
         handshake.on_handshake([ONE, HELLO])
 
 
@@ -218,3 +218,38 @@ async def test_using_a_client_before_its_engines_are_ready_is_an_error(open_samp
         assert client.engines == ()
         with pytest.raises(RuntimeError, match=r"await wait_ready\(\) first"):
             await open_samples(client, 1).__aenter__()
+
+
+def test_someone_who_is_no_engine_is_ignored(handshake, replies):
+    handshake.on_handshake([b"\x00strange", b"GET / HTTP/1.1", b"more", b"frames"])
+    greeted(handshake)
+    assert handshake.stage.startswith("1 of 2 engines")
+
+
+def test_a_message_that_is_nested_too_deeply_is_refused(handshake):
+    deep = b"\x81\xa1x" + b"\x91" * 100_000 + b"\xc0"
+    with pytest.raises(EngineStartError, match="engine 0 sent no HELLO or READY"):
+        handshake.on_handshake([ZERO, deep])
+
+
+async def test_closing_the_client_ends_the_wait_for_engines():
+    client = EngineClient(EngineOptions())
+    waiting = asyncio.ensure_future(client.wait_ready())
+    await asyncio.sleep(0)
+    client.close()
+    async with asyncio.timeout(20):
+        with pytest.raises(EngineStartError, match="closed"):
+            await waiting
+
+
+async def test_an_address_that_nobody_can_connect_to_is_refused():
+    with pytest.raises(EngineStartError, match="no address to connect to"):
+        EngineClient(EngineOptions("tcp://0.0.0.0:0"))
+
+
+async def test_nothing_can_be_asked_before_the_engines_are_ready():
+    async with EngineClient(EngineOptions()) as client:
+        with pytest.raises(RuntimeError, match="not ready"):
+            await client.call("is_sleeping")
+        with pytest.raises(RuntimeError, match="not ready"):
+            assert client.max_model_len

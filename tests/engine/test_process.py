@@ -309,8 +309,11 @@ async def test_an_error_and_a_cancellation_stop_it(options, log):
 
 
 PARENT = """
-import asyncio, pathlib, sys
+import asyncio, pathlib, signal, sys
 from umbel_engine.process import EngineProcess, EngineProcessOptions
+
+# Whoever runs the tests in the background may have it ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 async def main():
     options = EngineProcessOptions(

@@ -48,6 +48,29 @@ async def test_siblings_are_told_apart_and_come_in_index_order(connected, open_s
     assert engine.aborts == []
 
 
+async def test_what_arrives_while_the_reader_is_busy_is_not_missed(connect, open_samples, step):
+    client, (engine,) = await connect(per_child(tokens(1, 2, 3), tokens(4, 5, 6)), paused=True)
+    async with open_samples(client, 2) as samples:
+        await engine.wait_adds(2)
+        await step(client, engine)
+        seen = []
+        async with asyncio.timeout(20):
+            async for index, delta in samples:
+                seen.append((index, delta.token_ids))
+                if engine.running:
+                    await step(client, engine)
+        assert [token_id for index, ids in seen if index == 0 for token_id in ids] == [1, 2, 3]
+        assert [token_id for index, ids in seen if index == 1 for token_id in ids] == [4, 5, 6]
+
+
+async def test_groups_of_two_clients_cannot_be_merged(connect, open_samples):
+    (one, _), (other, _) = await connect(), await connect()
+    with pytest.raises(ValueError, match="one client"):
+        merge(open_samples(one), open_samples(other))
+    with pytest.raises(ValueError, match="at least one"):
+        merge()
+
+
 async def test_one_sample_can_be_read_alone(connected, open_samples):
     client, engine = connected
     engine.script = per_child(tokens(1, 2), tokens(3))

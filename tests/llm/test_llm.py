@@ -46,6 +46,17 @@ async def settle(llm: Llm) -> None:
 # What is sent.
 
 
+async def test_without_a_limit_a_sample_may_go_on_to_the_end_of_the_context(
+    connect, request_of
+) -> None:
+    llm, (engine,) = await connect()
+    request = request_of(prompt_token_ids=[1, 2, 3])
+    params = msgspec.structs.replace(request.sampling_params, max_tokens=None)
+    async with llm.generate(msgspec.structs.replace(request, sampling_params=params)):
+        add = await engine.next_add()
+    assert add.sampling_params.max_tokens == llm.client.max_model_len - 3
+
+
 async def test_siblings_share_everything_but_their_id_and_seed(connect, request_of) -> None:
     llm, (engine,) = await connect()
     request = request_of(

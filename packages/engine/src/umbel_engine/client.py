@@ -5,7 +5,7 @@ import itertools
 import logging
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
@@ -37,11 +37,8 @@ ItemT = TypeVar("ItemT")
 HEARTBEAT_INTERVAL_MS = 5_000
 HEARTBEAT_TIMEOUT_MS = 15_000
 
-_HANDSHAKE_FAILED = (
-    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
-    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
-    | zmq.EVENT_HANDSHAKE_FAILED_AUTH
-)
+WILDCARDS = frozenset({"0.0.0.0", "*", "[::]"})  # noqa: S104
+"""Hosts that one can listen on and nobody can connect to."""
 
 StepListener = Callable[[EngineCoreOutputs, Step], None]
 """Sees every message of an engine before its outputs are handed to their samples."""
@@ -85,7 +82,7 @@ class EngineClient:
         self._draining = False
         self._flush_scheduled = False
         self._closed = False
-        self._stranger_leaves = False
+        self._peers: set[int] = set()
         self._decoder = msgspec.msgpack.Decoder(EngineCoreOutputs)
         self.step_listener: StepListener | None = None
         self.error: EngineDeadError | None = None
@@ -112,23 +109,33 @@ class EngineClient:
             socket.ipv6 = "[" in address
         # Without it, what is sent to an engine that is gone vanishes.
         self._input_socket.router_mandatory = True
+        self._monitor_socket = self._input_socket.get_monitor_socket(
+            zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED
+        )
+        self._monitor_reader = Reader(self._monitor_socket, self._on_monitor)
+        self._readers.append(self._monitor_reader)
         try:
             self._handshake_socket.bind(address)
+            self._bind_data_sockets(address)
         except zmq.ZMQError as error:
             raise EngineStartError(f"cannot listen for engines on {address}: {error}") from error
         self.handshake_address = _endpoint(self._handshake_socket)
         """Where engines are to say HELLO, with the real port."""
-        if options.local_engines or address.startswith("ipc://"):
+
+    def _bind_data_sockets(self, address: str) -> None:
+        if self._options.local_engines or address.startswith("ipc://"):
             self._directory = tempfile.TemporaryDirectory(prefix="umbel-")
             for name, socket in (("input", self._input_socket), ("output", self._output_socket)):
                 socket.bind(f"ipc://{Path(self._directory.name) / name}")
-        else:
-            host = address.removeprefix("tcp://").rpartition(":")[0]
-            self._input_socket.bind(f"tcp://{host}:0")
-            self._output_socket.bind(f"tcp://{host}:0")
-        self._monitor_socket = self._input_socket.get_monitor_socket(
-            _HANDSHAKE_FAILED | zmq.EVENT_DISCONNECTED
-        )
+            return
+        host = address.removeprefix("tcp://").rpartition(":")[0]
+        if host in WILDCARDS:
+            raise EngineStartError(
+                f"engines are told to connect to {host}, which is no address to connect to; give the "
+                "one under which they reach this host"
+            )
+        self._input_socket.bind(f"tcp://{host}:0")
+        self._output_socket.bind(f"tcp://{host}:0")
 
     async def wait_ready(self) -> None:
         """Wait for the engines; raises EngineStartError, which says how far they came."""
@@ -138,16 +145,32 @@ class EngineClient:
             self._handshake_socket.send_multipart([identity, payload])
 
         handshake = Handshake(self._options.engine_count, addresses, reply)
-        engines = await perform(
-            handshake, self._handshake_socket, self._input_socket, self._options.ready_timeout
+        engines = await self._unless_closed(
+            perform(
+                handshake,
+                self._handshake_socket,
+                self._input_socket,
+                self._options.ready_timeout,
+                self._readers,
+            )
         )
+        # Who is connected by now is an engine; who comes later is not.
+        self._monitor_reader.drain()
         self._routing = Routing(engines)
         self._input_reader = Reader(self._input_socket, self._on_registration)
-        self._readers = [
-            self._input_reader,
-            Reader(self._output_socket, self._on_output, self._on_drained),
-            Reader(self._monitor_socket, self._on_monitor),
-        ]
+        output_reader = Reader(self._output_socket, self._on_output, self._on_drained)
+        self._readers += (self._input_reader, output_reader)
+
+    async def _unless_closed(self, work: Coroutine[object, object, ItemT]) -> ItemT:
+        task = asyncio.ensure_future(work)
+        try:
+            await asyncio.wait((task, self._death), return_when=asyncio.FIRST_COMPLETED)
+            if self.error is not None:
+                raise EngineStartError(*self.error.args)
+            return await task
+        finally:
+            if task.cancel():
+                await asyncio.wait((task,))
 
     @property
     def engines(self) -> Sequence[Engine]:
@@ -157,7 +180,7 @@ class EngineClient:
     @property
     def max_model_len(self) -> int:
         """The longest prompt plus output, in tokens, that every engine takes."""
-        return min(engine.ready.max_model_len for engine in self.engines)
+        return min(engine.ready.max_model_len for engine in self._ready_routing().engines)
 
     @property
     def in_flight(self) -> int:
@@ -224,7 +247,7 @@ class EngineClient:
         self.check_alive()
         futures: dict[int, asyncio.Future[object]] = {}
         try:
-            for engine in self.engines:
+            for engine in self._ready_routing().engines:
                 call_id = next(self._call_ids)
                 futures[call_id] = self._calls[call_id] = self._loop.create_future()
                 payload = msgspec.msgpack.encode((0, call_id, method, arguments))
@@ -393,14 +416,15 @@ class EngineClient:
         logger.warning("engine %d registered again and is ignored; restart this server", index)
 
     def _on_monitor(self, frames: list[bytes]) -> None:
-        event = parse_monitor_message(frames)["event"]
-        if event & _HANDSHAKE_FAILED:
-            # Someone who never spoke the protocol may come and go; the next event is the going.
-            self._stranger_leaves = True
-        elif self._stranger_leaves:
-            self._stranger_leaves = False
-        else:
-            self.die(EngineDeadError("an engine has closed its connection"))
+        event = parse_monitor_message(frames)
+        descriptor = event["value"]
+        if event["event"] == zmq.EVENT_ACCEPTED:
+            if self._routing is None:
+                self._peers.add(descriptor)
+        elif descriptor in self._peers:
+            self._peers.discard(descriptor)
+            if self._routing is not None:
+                self.die(EngineDeadError("an engine has closed its connection"))
 
 
 def _endpoint(socket: zmq.Socket[bytes]) -> str:

@@ -20,6 +20,7 @@ from umbel_engine.wire import Addresses, Hello, Init, ReadyResponse
 
 logger = logging.getLogger(__name__)
 
+IDENTITY_LENGTH = 2
 MAX_ENGINES = 65536
 """An engine's identity is its index in two bytes."""
 
@@ -73,23 +74,27 @@ class Handshake:
 
     def on_handshake(self, frames: list[bytes]) -> None:
         """Take in a message of the handshake socket; raises EngineStartError on a wrong one."""
+        identity = frames[0]
+        if len(identity) != IDENTITY_LENGTH:
+            logger.warning("someone who is no engine spoke on the handshake port; ignored")
+            return
+        index = int.from_bytes(identity, "little")
+        if index >= self._engine_count:
+            raise EngineStartError(
+                f"handshake: engine {index} is not one of the {self._engine_count} expected"
+            )
         if len(frames) != 2:
             raise EngineStartError(f"handshake: expected 2 frames, got {len(frames)}")
-        identity, payload = frames
-        index = int.from_bytes(identity, "little")
+        payload = frames[1]
         try:
             message = msgspec.msgpack.decode(payload, type=Hello)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, RecursionError) as error:
             raise EngineStartError(
                 f"handshake: engine {index} sent no HELLO or READY: {error}"
             ) from error
         if message.status == "HELLO":
             if identity in self._greeted:
                 raise EngineStartError(f"handshake: engine {index} said HELLO twice")
-            if len(self._greeted) == self._engine_count:
-                raise EngineStartError(
-                    f"handshake: engine {index} is one more than the {self._engine_count} expected"
-                )
             self._greeted.add(identity)
             self._reply(identity, self._init)
             logger.info("engine %d has connected and loads its model", index)
@@ -111,7 +116,7 @@ class Handshake:
             raise EngineStartError(f"registration: engine {index} has not said HELLO")
         try:
             self._registered[identity] = msgspec.msgpack.decode(payload, type=ReadyResponse)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, RecursionError) as error:
             raise EngineStartError(
                 f"registration: engine {index} sent no ready response: {error}"
             ) from error
@@ -122,11 +127,12 @@ async def perform(
     handshake_socket: zmq.Socket[bytes],
     input_socket: zmq.Socket[bytes],
     timeout: float,
+    readers: list[Reader],
     report_every: float = 15.0,
 ) -> list[Engine]:
     """Wait until every engine is ready and give the engines.
 
-    `timeout` and `report_every` are in seconds; while waiting, the stage is logged.  Raises
+    The sockets' readers are put into `readers` too, for whoever closes the sockets.  `timeout` and `report_every` are in seconds; while waiting, the stage is logged.  Raises
     EngineStartError, which names the stage that was reached, on a time-out or a wrong message.
     """
     outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -147,6 +153,7 @@ async def perform(
 
     handshake_reader = Reader(handshake_socket, guarded(handshake.on_handshake))
     input_reader = Reader(input_socket, guarded(handshake.on_registration))
+    readers += (handshake_reader, input_reader)
     start = time.monotonic()
     try:
         while True:

@@ -211,5 +211,5 @@ class TokenStage:
             self._logprobs = []
         if self._prompt_logprobs:
             self._prompt_logprobs = []
-        self._prefill = None
+        self._prefill = self._kv_transfer_params = None
         return delta

@@ -36,7 +36,7 @@ class Reader:
         self._descriptor = int(socket.fd)
         self._scheduled = False
         self._closed = False
-        self._loop.add_reader(self._descriptor, self._drain)
+        self._loop.add_reader(self._descriptor, self.drain)
         # An edge from before add_reader would never be reported.
         self.wake()
 
@@ -54,9 +54,10 @@ class Reader:
 
     def _drain_scheduled(self) -> None:
         self._scheduled = False
-        self._drain()
+        self.drain()
 
-    def _drain(self) -> None:
+    def drain(self) -> None:
+        """Read what is there, up to the limits of a turn."""
         receive = self._socket.recv_multipart
         deadline = time.monotonic() + SECONDS_PER_DRAIN
         count = 0

@@ -49,7 +49,7 @@ class Routing:
 
     def __init__(self, engines: Sequence[Engine]) -> None:
         self.engines = sorted(engines, key=lambda engine: engine.index)
-        self.by_identity = {engine.identity: engine for engine in self.engines}
+        self._by_identity = {engine.identity: engine for engine in self.engines}
         self._by_index = {engine.index: engine for engine in self.engines}
         self._start = 0
 
@@ -78,4 +78,4 @@ class Routing:
 
     def release(self, identity: bytes) -> None:
         """Count a request as ended."""
-        self.by_identity[identity].inflight -= 1
+        self._by_identity[identity].inflight -= 1

@@ -179,6 +179,7 @@ class Group(Generic[ItemT]):
         "_ready",
         "_submitter",
         "error",
+        "has_news",
         "samples",
         "sink",
         "unfinished",
@@ -191,6 +192,8 @@ class Group(Generic[ItemT]):
         self.waiter: asyncio.Future[None] | None = None
         self.unfinished = len(samples)
         self.error: Exception | None = None
+        self.has_news = False
+        """Whether something has become ready since the flag was taken down."""
         self._submitter = submitter
         self._ready: list[Sample[ItemT]] = []
         self._done: asyncio.Future[None] | None = None
@@ -223,6 +226,7 @@ class Group(Generic[ItemT]):
                 logger.exception("a sink failed; its samples are aborted")
                 self._fail(error)
         else:
+            self.has_news = True
             for sample in ready:
                 sample.wake_waiter()
             if self.waiter is not None and not self.waiter.done():
@@ -306,16 +310,19 @@ class Samples(Generic[ItemT]):
         return self._group.error
 
     async def __aiter__(self) -> AsyncIterator[tuple[int, ItemT]]:
-        """Iterate over (index, item) of all samples in the order of arrival."""
+        """Iterate over (index, item) of all samples as they come; in index order what came at once."""
         group = self._group
         group.check_no_sink()
         while True:
+            group.has_news = False
             last = group.unfinished == 0
             for index, sample in enumerate(group.samples):
                 if (item := sample.take_due()) is not None:
                     yield index, item
             if last:
                 return
+            if group.has_news:
+                continue  # it came while the reader was busy with an item
             if group.waiter is not None:
                 raise RuntimeError("these samples are already being read")
             group.waiter = asyncio.get_running_loop().create_future()
@@ -394,7 +401,12 @@ class Samples(Generic[ItemT]):
 
 
 def merge(*groups: Samples[ItemT]) -> Samples[ItemT]:
-    """Join groups into one, with one sink and one lifecycle, in the order given."""
+    """Join groups into one, with one sink and one lifecycle, in the order given.
+
+    Raises ValueError for no groups and for groups of different clients.
+    """
+    if len({id(group._submitter) for group in groups}) != 1:
+        raise ValueError("only groups of one client can be merged, and at least one")
     first = groups[0]
     parts = [part for group in groups for part in group.merge_into_parts()]
     return Samples(first._submitter, parts)

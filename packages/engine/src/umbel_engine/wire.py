@@ -16,7 +16,6 @@ ABORT = b"\x01"
 UTILITY = b"\x03"
 ENGINE_CORE_DEAD = b"ENGINE_CORE_DEAD"
 
-OUTPUT_CUMULATIVE, OUTPUT_DELTA, OUTPUT_FINAL_ONLY = 0, 1, 2
 EVENT_QUEUED, EVENT_SCHEDULED, EVENT_PREEMPTED = 1, 2, 3
 
 FinishReason = Literal["stop", "length", "abort", "error", "repetition"]
@@ -66,13 +65,13 @@ class SamplingParams(msgspec.Struct, frozen=True, omit_defaults=True):
     seed: int | None = None
     stop_token_ids: list[int] = []
     ignore_eos: bool = False
-    # Always sent: the engine's own default is 16.
+    # None is not sent, and the engine then takes 16.
     max_tokens: int | None = None
     min_tokens: int = 0
     logprobs: int | None = None
     prompt_logprobs: int | None = None
     logprob_token_ids: list[int] | None = None
-    output_kind: int = OUTPUT_CUMULATIVE
+    output_kind: int = 0
     eos_token_id: int | None = msgspec.field(default=None, name="_eos_token_id")
     all_stop_token_ids: list[int] = msgspec.field(default=[], name="_all_stop_token_ids")
     structured_outputs: StructuredOutputs | None = None
@@ -208,16 +207,6 @@ class PrefixCacheStats(msgspec.Struct, frozen=True):
     hits_by_source: PrefixCacheHitsBySource = PrefixCacheHitsBySource()
 
 
-class SpecDecodingStats(msgspec.Struct, frozen=True):
-    """Speculative decoding since the last message."""
-
-    num_spec_tokens: int = 0
-    num_drafts: int = 0
-    num_draft_tokens: int = 0
-    num_accepted_tokens: int = 0
-    num_accepted_tokens_per_pos: list[int] = []
-
-
 class PerfStats(msgspec.Struct, frozen=True):
     """Estimated work of a step on one GPU."""
 
@@ -237,7 +226,6 @@ class SchedulerStats(msgspec.Struct, frozen=True):
     kv_cache_usage: float = 0.0
     prefix_cache_stats: PrefixCacheStats | None = None
     connector_prefix_cache_stats: PrefixCacheStats | None = None
-    spec_decoding_stats: SpecDecodingStats | None = None
     perf_stats: PerfStats | None = None
 
 

@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TypeVar
 
+import msgspec
+
 from umbel_engine import (
     ABORTED,
     EngineClient,
@@ -67,6 +69,7 @@ class Llm:
         self.client.check_rank(request.data_parallel_rank)
         response_id = request.response_id or request.request_id
         parent = ParentStats(self.metrics, n)
+        request = self._with_max_tokens(request)
         max_tokens = request.sampling_params.max_tokens
         family = children(request.request_id, request.sampling_params.seed, n)
         stages = []
@@ -83,6 +86,14 @@ class Llm:
         on_open = partial(self.in_flight.add, response_id)
         fanout = Fanout(_engine_request(request), family, on_open)
         return self.client.fan_out(fanout, stages, request.stream_interval)
+
+    def _with_max_tokens(self, request: GenerateRequest) -> GenerateRequest:
+        """Let a request without a limit go on to the end of the context, as in vLLM."""
+        if request.sampling_params.max_tokens is not None:
+            return request
+        room = max(self.client.max_model_len - len(request.prompt_token_ids), 1)
+        params = msgspec.structs.replace(request.sampling_params, max_tokens=room)
+        return msgspec.structs.replace(request, sampling_params=params)
 
     def abort(self, response_ids: Iterable[str]) -> int:
         """Abort responses by their ids, with all their samples; gives the number of samples.
