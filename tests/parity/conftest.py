@@ -26,7 +26,8 @@ UMBEL = Path(sys.executable).with_name("umbel")
 READY_WITHIN = 400
 """Seconds that a server gets to load the model, on a machine that may be busy with other things."""
 
-ANSWERED_WITHIN = 120
+ANSWERED_WITHIN = 800
+"""Seconds for an answer: requests wait for each other, and the machine may be busy."""
 
 # Rounding depends on what is computed together, and which requests meet in a step is a matter of
 # time: one sequence at a time, without a prefix cache, is the same on every run.
