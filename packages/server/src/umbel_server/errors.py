@@ -94,11 +94,6 @@ def not_found(message: str, param: str | None = None) -> ApiError:
     return ApiError(404, message, "NotFoundError", param)
 
 
-def not_implemented(message: str) -> ApiError:
-    """Report an API that the served model cannot answer."""
-    return ApiError(501, message, "NotImplementedError")
-
-
 def internal(message: str = "Internal server error") -> ApiError:
     """Report a fault of this server or of its engines."""
     return ApiError(500, message, "InternalServerError")
