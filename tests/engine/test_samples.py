@@ -8,6 +8,7 @@ from umbel_engine import (
     ABORTED,
     EngineError,
     EngineRequestError,
+    Extras,
     Finish,
     PrefillStats,
     TokenStage,
@@ -135,7 +136,7 @@ async def test_what_was_not_taken_is_merged(connected, open_samples, step):
         delta = samples[0].take()
     assert (delta.token_ids, delta.prefill) == ([1, 2, 3, 4], prefill)
     assert delta.finish == Finish("stop", 4)
-    assert delta.kv_transfer_params == {"a": 1}
+    assert delta.extras == Extras(kv_transfer_params={"a": 1})
     assert samples[0].take() is None
 
 

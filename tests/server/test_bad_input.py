@@ -17,6 +17,8 @@ MAX_MODEL_LEN = 64
 LIMIT = "This model's maximum context length is 64 tokens. However, your prompt contains"
 TOO_LONG = "input tokens, which exceeds this limit even without any output tokens. Please reduce"
 
+SUFFIX = "suffix is only supported for models with FIM completion rendering"
+
 REFUSED = "BadRequestError"
 UNREADABLE = "Bad Request"
 
@@ -271,7 +273,7 @@ TABLE = [
         "tools",
         [CHAT],
     ),
-    *refused({"suffix": "x"}, "`suffix` is not supported yet.", "suffix", [COMPLETIONS]),
+    *refused({"suffix": "x"}, SUFFIX, "suffix", [COMPLETIONS]),
     # Several at once: the order in which vLLM looks.
     *refused({"n": 0, "temperature": 5}, "n must be at least 1, got 0."),
     *refused({"n": 16385, "max_tokens": 0}, too_many(16385)),

@@ -59,8 +59,8 @@ def test_every_field_that_is_not_served_is_listed(document_text):
     listed = section(document_text("docs/compatibility.md"), "Fields that are not served")
     names = set(re.findall(r"`([a-z_]+)`", listed))
     ignored = {"user", "parallel_tool_calls"}
-    besides = {"param", "echo", "logprobs"}
-    assert names - ignored - besides == {*served._CHAT, *served._COMPLETION}
+    besides = {"param", "length_penalty"}
+    assert names - ignored - besides == set(served._CHAT)
 
 
 async def test_the_routes_are_those_that_are_served(document_text, serve):

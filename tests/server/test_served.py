@@ -13,49 +13,9 @@ from umbel_server.requests import (
 
 TOOL = {"type": "function", "function": {"name": "f"}}
 
-NOT_SERVED: dict[str, object] = {
-    "response_format": {"type": "json_object"},
-    "structured_outputs": {"regex": "a"},
-    "use_beam_search": True,
-    "length_penalty": 0.5,
-    "prompt_logprobs": 0,
-    "logprob_token_ids": [],
-    "allowed_token_ids": [1],
-    "bad_words": ["a"],
-    "truncate_prompt_tokens": -1,
-    "truncation_side": "left",
-    "thinking_token_budget": 5,
-    "watermarking": True,
-    "kv_transfer_params": {"a": 1},
-    "ec_transfer_params": {"a": 1},
-    "vllm_xargs": {"a": 1},
-    "repetition_detection": {},
-    "return_tokens_as_token_ids": True,
-    "return_token_offsets": True,
-    "return_weight_versions": True,
-    "routed_experts_prompt_start": 1,
-    "return_mm_kwargs": False,
-    "mm_payload": "none",
-    "spaces_between_special_tokens": False,
-}
+NOT_SERVED: dict[str, object] = {"use_beam_search": True}
 
-NOT_SERVED_IN_CHAT: dict[str, object] = {
-    **NOT_SERVED,
-    "tools": [TOOL],
-    "reasoning_effort": "none",
-    "include_reasoning": False,
-    "documents": [{"text": "x"}],
-    "chat_template": "{{ x }}",
-    "media_io_kwargs": {"image": {}},
-    "mm_processor_kwargs": {"a": 1},
-    "return_prompt_text": True,
-}
-
-NOT_SERVED_IN_COMPLETIONS: dict[str, object] = {
-    **NOT_SERVED,
-    "suffix": "",
-    "prompt_embeds": "aaaa",
-}
+NOT_SERVED_IN_CHAT: dict[str, object] = {**NOT_SERVED, "tools": [TOOL]}
 
 SERVED: dict[str, object] = {
     "model": "m",
@@ -129,10 +89,10 @@ def test_a_chat_field_that_is_not_served_is_refused_by_name(field: str) -> None:
     assert error.message == f"`{field}` is not supported yet."
 
 
-@pytest.mark.parametrize("field", NOT_SERVED_IN_COMPLETIONS)
+@pytest.mark.parametrize("field", NOT_SERVED)
 def test_a_completion_field_that_is_not_served_is_refused_by_name(field: str) -> None:
     with pytest.raises(ApiError) as caught:
-        check_completion({field: NOT_SERVED_IN_COMPLETIONS[field]})
+        check_completion({field: NOT_SERVED[field]})
     error = caught.value
     assert (error.status, error.type, error.param) == (400, "BadRequestError", field)
 
@@ -167,10 +127,41 @@ def test_bare_requests_pass() -> None:
     check_completion({})
 
 
-def test_the_logprobs_of_an_echoed_prompt_are_not_served_in_completions() -> None:
-    check_completion({"echo": True})
-    check_completion({"logprobs": 1})
-    with pytest.raises(ApiError) as caught:
-        check_completion({"echo": True, "logprobs": 0})
-    assert caught.value.param == "echo"
-    check_chat({"echo": True, "logprobs": True})
+@pytest.mark.parametrize("field", ["media_io_kwargs", "mm_processor_kwargs"])
+def test_what_changes_the_cost_of_media_is_refused_as_untrusted(field: str) -> None:
+    with pytest.raises(ApiError, match=f"Per-request {field} are disabled by default") as caught:
+        check_chat({field: {"image": {}}})
+    assert (caught.value.status, caught.value.param) == (400, field)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"suffix": "x"}, "suffix is only supported for models with FIM completion rendering"),
+        ({"suffix": "", "prompt": ["a"]}, "suffix is only supported for models with FIM"),
+        ({"suffix": "x", "prompt": [1]}, "suffix requires text prompt input for FIM"),
+        ({"suffix": "x", "echo": True}, "Echo is unsupported with suffix."),
+        ({"suffix": "x", "prompt_embeds": "a"}, "suffix is not supported with prompt_embeds"),
+        (
+            {"suffix": "x", "truncate_prompt_tokens": 5},
+            "suffix is not supported with truncate_prompt_tokens",
+        ),
+    ],
+)
+def test_a_suffix_is_refused_in_the_words_of_vllm(fields: dict[str, object], message: str) -> None:
+    with pytest.raises(ApiError, match=message) as caught:
+        check_completion(fields)
+    assert (caught.value.status, caught.value.param) == (400, "suffix")
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({}, "You must set `--enable-prompt-embeds` to input `prompt_embeds`."),
+        ({"echo": True}, "Echo is unsupported with prompt embeds."),
+        ({"prompt_logprobs": 1}, "prompt_logprobs is not compatible with prompt embeds."),
+    ],
+)
+def test_prompt_embeddings_are_refused(fields: dict[str, object], message: str) -> None:
+    with pytest.raises(ApiError, match=message):
+        check_completion({"prompt_embeds": "aaaa", **fields})

@@ -207,9 +207,20 @@ def test_what_a_request_leaves_open_is_neutral() -> None:
         max_tokens=16,
         min_tokens=0,
         logprobs=None,
+        prompt_logprobs=None,
+        logprob_token_ids=None,
         skip_special_tokens=True,
+        spaces_between_special_tokens=True,
         include_stop_str_in_output=False,
         logit_bias=None,
+        allowed_token_ids=None,
+        bad_words=[],
+        structured_outputs=None,
+        repetition_detection=None,
+        thinking_token_budget=None,
+        watermarking=True,
+        routed_experts_prompt_start=0,
+        extra_args=None,
     )
 
 

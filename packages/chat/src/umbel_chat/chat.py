@@ -1,15 +1,21 @@
 """Messages in, messages out, n times."""
 
+from functools import lru_cache
+
 import msgspec
 
 from umbel_chat.content import ContentFormat
+from umbel_chat.errors import ChatTemplateError, InvalidChatError
 from umbel_chat.messages import Message, read_messages
 from umbel_chat.output import OutputProcessorFactory, PlainTextProcessor
 from umbel_chat.request import ChatRequest
 from umbel_chat.stage import ChatDelta, ChatStage
-from umbel_chat.template import ChatTemplate
+from umbel_chat.template import UNTRUSTED_TEMPLATE, ChatTemplate
 from umbel_engine import Samples
 from umbel_text import LoweredRequest, TextLlm, TextRequest, TextStage
+
+KEPT_TEMPLATES = 16
+"""How many templates that came with requests stay compiled."""
 
 
 class ChatModel(msgspec.Struct, frozen=True):
@@ -17,13 +23,15 @@ class ChatModel(msgspec.Struct, frozen=True):
 
     `name` is what messages call it.  `content_format` is the form of content that the template
     wants; None means the form that was detected.  `template_arguments` are handed to every
-    rendering, below those of the request.
+    rendering, below those of the request.  `trust_request_template` allows requests to bring a
+    template of their own.
     """
 
     name: str
     template: ChatTemplate
     content_format: ContentFormat | None = None
     template_arguments: dict[str, object] = {}
+    trust_request_template: bool = False
 
 
 class ChatLlm:
@@ -41,20 +49,36 @@ class ChatLlm:
         self.model = model
         self.text = text
         self._new_processor = new_processor
+        self._compiled = lru_cache(KEPT_TEMPLATES)(model.template.with_source)
 
     def read(self, request: ChatRequest) -> list[Message]:
         """Read the messages of a request; raises InvalidChatError for one that is not text."""
-        content_format = self.model.content_format or self.model.template.content_format
+        content_format = self.model.content_format or self._template(request).content_format
         return read_messages(request.messages, content_format, self.model.name)
 
     def render(self, request: ChatRequest) -> str:
         """Render the prompt of a conversation; raises InvalidChatError when that fails."""
-        return self.model.template.render(
+        arguments = {**self.model.template_arguments, **request.template_arguments}
+        if self.model.trust_request_template:
+            arguments.pop("chat_template", None)
+        return self._template(request).render(
             self.read(request),
             add_generation_prompt=request.add_generation_prompt,
             continue_final_message=request.continue_final_message,
-            template_kwargs={**self.model.template_arguments, **request.template_arguments},
+            documents=request.documents,
+            template_kwargs=arguments,
         )
+
+    def _template(self, request: ChatRequest) -> ChatTemplate:
+        source = request.chat_template
+        if source is None:
+            return self.model.template
+        if not self.model.trust_request_template:
+            raise InvalidChatError(UNTRUSTED_TEMPLATE)
+        try:
+            return self._compiled(source)
+        except ChatTemplateError as error:
+            raise InvalidChatError(str(error), "chat_template") from error
 
     def lower(self, request: ChatRequest, n: int = 1) -> LoweredRequest:
         """Render, tokenize and check a request.
@@ -89,6 +113,9 @@ def _text_request(request: ChatRequest, prompt: str) -> TextRequest:
         arrival_time=request.arrival_time,
         add_special_tokens=request.add_special_tokens,
         max_tokens_name=request.max_tokens_name,
+        truncate_prompt_tokens=request.truncate_prompt_tokens,
+        truncation_side=request.truncation_side,
+        return_token_offsets=request.return_token_offsets,
         stream_interval=request.stream_interval,
         cache_salt=request.cache_salt,
         data_parallel_rank=request.data_parallel_rank,

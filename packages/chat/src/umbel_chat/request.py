@@ -5,13 +5,15 @@ import time
 import msgspec
 
 from umbel_text import SamplingOptions
+from umbel_text.request import TruncationSide
 
 
 class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A conversation to continue, for every sample alike.
 
-    `messages` are OpenAI's, decoded from JSON.  `template_arguments` are handed to the chat
-    template.  See `umbel_text.TextRequest` for the other fields.
+    `messages` are OpenAI's, decoded from JSON.  `template_arguments` and `documents` are handed to
+    the chat template; `chat_template` is the source of another one, which the model has to allow.
+    See `umbel_text.TextRequest` for the other fields.
     """
 
     request_id: str
@@ -21,8 +23,13 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     add_generation_prompt: bool = True
     continue_final_message: bool = False
     template_arguments: dict[str, object] = {}
+    documents: list[dict[str, str]] | None = None
+    chat_template: str | None = None
     add_special_tokens: bool = False
     max_tokens_name: str = "max_tokens"
+    truncate_prompt_tokens: int | None = None
+    truncation_side: TruncationSide | None = None
+    return_token_offsets: bool = False
     stream_interval: int | None = 1
     cache_salt: str | None = None
     data_parallel_rank: int | None = None

@@ -3,7 +3,7 @@
 import msgspec
 
 from umbel_chat.output import OutputEvent, OutputProcessor
-from umbel_engine import Finish, PrefillStats
+from umbel_engine import Extras, Finish, Logprobs, PrefillStats
 from umbel_llm import RequestTiming
 from umbel_text import PositionLogprobs, TextStage
 
@@ -17,7 +17,9 @@ class ChatDelta(msgspec.Struct, frozen=True):
     events: list[OutputEvent]
     token_ids: list[int]
     logprobs: list[PositionLogprobs] | None = None
+    prompt_logprobs: Logprobs | None = None
     prefill: PrefillStats | None = None
+    extras: Extras | None = None
     finish: Finish | None = None
     timing: RequestTiming | None = None
 
@@ -48,5 +50,12 @@ class ChatStage:
         if delta.finish is not None:
             events = events + self._processor.finish()
         return ChatDelta(
-            events, delta.token_ids, delta.logprobs, delta.prefill, delta.finish, delta.timing
+            events,
+            delta.token_ids,
+            delta.logprobs,
+            delta.prompt_logprobs,
+            delta.prefill,
+            delta.extras,
+            delta.finish,
+            delta.timing,
         )

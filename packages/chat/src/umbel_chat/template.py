@@ -88,6 +88,7 @@ class ChatTemplate:
         now: Callable[[], datetime] = datetime.now,
     ) -> None:
         self._source = source or ""
+        self._now = now
         self._special_tokens = dict(special_tokens or {})
         self._template: Template | None = None
         self._used: set[str] = set()
@@ -104,6 +105,15 @@ class ChatTemplate:
         self._used = meta.find_undeclared_variables(parsed)
         self.content_format = detect_content_format(parsed)
         self._template = environment.from_string(source)
+
+    @property
+    def source(self) -> str | None:
+        """The Jinja text of the template; None when there is no template."""
+        return self._source if self._template is not None else None
+
+    def with_source(self, source: str) -> "ChatTemplate":
+        """Give another template for the same model; raises ChatTemplateError as the constructor."""
+        return ChatTemplate(source, self._special_tokens, self._now)
 
     def render(
         self,

@@ -11,12 +11,14 @@ from umbel_engine.errors import (
 )
 from umbel_engine.messages import (
     ABORTED,
+    Extras,
     Finish,
     Logprobs,
     Stage,
     Step,
     TokenDelta,
     TokenStage,
+    WeightVersionSpan,
 )
 from umbel_engine.process import EngineProcess, EngineProcessOptions
 from umbel_engine.routing import Engine
@@ -48,6 +50,7 @@ __all__ = [
     "EngineProcessOptions",
     "EngineRequestError",
     "EngineStartError",
+    "Extras",
     "Fanout",
     "Finish",
     "FinishReason",
@@ -66,5 +69,6 @@ __all__ = [
     "TokenDelta",
     "TokenStage",
     "UtilityError",
+    "WeightVersionSpan",
     "merge",
 ]

@@ -341,7 +341,9 @@ class EngineClient:
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             self.die(EngineDeadError(f"an engine sent an output that cannot be decoded: {error}"))
             return
-        step = Step(outputs.engine_index, outputs.timestamp, time.time(), frames)
+        step = Step(
+            outputs.engine_index, outputs.timestamp, time.time(), frames, outputs.weight_version
+        )
         self._tell_listener(outputs, step)
         receivers = self._receivers
         for output in outputs.outputs:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import msgspec
 
 from umbel_engine.errors import EngineError, EngineRequestError
-from umbel_engine.tensors import to_array
+from umbel_engine.tensors import join_arrays, to_array
 from umbel_engine.wire import (
     FINISH_REASONS,
     EngineCoreOutput,
@@ -29,12 +29,14 @@ class Step(msgspec.Struct, frozen=True):
 
     `timestamp` is on the engine's monotonic clock, `received` on this host's wall clock, both in
     seconds.  `frames` are the frames of the message, for the arrays in its outputs.
+    `weight_version` is the engine's label of the weights that sampled the tokens.
     """
 
     engine_index: int
     timestamp: float
     received: float
     frames: Sequence[bytes]
+    weight_version: str | None = None
 
 
 class Finish(msgspec.Struct, frozen=True):
@@ -85,18 +87,39 @@ class Logprobs(msgspec.Struct, frozen=True):
         return Logprobs(self.token_ids[:count], self.logprobs[:count], self.ranks[:count])
 
 
+class WeightVersionSpan(msgspec.Struct, frozen=True):
+    """The output tokens from `start` up to `end` were sampled by the weights of this label."""
+
+    version: str
+    start: int
+    end: int
+
+
+class Extras(msgspec.Struct, frozen=True):
+    """What comes with the end of a sample beside its tokens, each None where there is none.
+
+    The transfer parameters are what another engine needs to take over the key-value or the encoder
+    cache.  `routed_experts` is `[positions, layers, experts per token]`.
+    """
+
+    kv_transfer_params: dict[str, object] | None = None
+    ec_transfer_params: dict[str, object] | None = None
+    weight_versions: list[WeightVersionSpan] | None = None
+    routed_experts: NDArray[np.generic] | None = None
+
+
 class TokenDelta(msgspec.Struct, frozen=True):
     """What a sample brought since the last hand-over, in tokens.
 
     `logprobs` has one row per token of `token_ids` when they were asked for.  `prompt_logprobs`
-    (rows for prompt positions 1 and up), `prefill` and `kv_transfer_params` come once.
+    (rows for prompt positions 1 and up) and `prefill` come once, `extras` with the finish.
     """
 
     token_ids: list[int]
     logprobs: Logprobs | None = None
     prompt_logprobs: Logprobs | None = None
     prefill: PrefillStats | None = None
-    kv_transfer_params: dict[str, object] | None = None
+    extras: Extras | None = None
     finish: Finish | None = None
 
 
@@ -155,20 +178,31 @@ class TokenStage:
     """A stage that hands tokens over as they are."""
 
     __slots__ = (
+        "_ec_transfer_params",
         "_finish",
         "_kv_transfer_params",
         "_logprobs",
         "_prefill",
         "_prompt_logprobs",
+        "_routed_experts",
         "_token_ids",
+        "_weight_version",
+        "_weight_version_starts",
+        "count",
     )
 
     def __init__(self) -> None:
+        self.count = 0
+        """How many tokens the sample has so far."""
         self._token_ids: list[int] = []
         self._logprobs: list[Logprobs] = []
         self._prompt_logprobs: list[Logprobs] = []
         self._prefill: PrefillStats | None = None
         self._kv_transfer_params: dict[str, object] | None = None
+        self._ec_transfer_params: dict[str, object] | None = None
+        self._routed_experts: list[NDArray[np.generic]] = []
+        self._weight_version: str | None = None
+        self._weight_version_starts: list[tuple[str, int]] = []
         self._finish: Finish | None = None
 
     def feed(self, output: EngineCoreOutput, step: Step) -> Finish | None:
@@ -180,7 +214,12 @@ class TokenStage:
     def add(self, output: EngineCoreOutput, step: Step, count: int) -> None:
         """Merge the first `count` tokens of an output and what came with them."""
         tokens = output.new_token_ids
+        version = step.weight_version
+        if version is not None and version != self._weight_version and tokens:
+            self._weight_version = version
+            self._weight_version_starts.append((version, self.count))
         self._token_ids += tokens if count == len(tokens) else tokens[:count]
+        self.count += count
         if output.new_logprobs is not None:
             self._logprobs.append(read_logprobs(output.new_logprobs, step.frames).head(count))
         if output.new_prompt_logprobs_tensors is not None:
@@ -191,6 +230,10 @@ class TokenStage:
             self._prefill = output.prefill_stats
         if output.kv_transfer_params is not None:
             self._kv_transfer_params = output.kv_transfer_params
+        if output.ec_transfer_params is not None:
+            self._ec_transfer_params = output.ec_transfer_params
+        if output.routed_experts is not None:
+            self._routed_experts.append(to_array(output.routed_experts, step.frames))
 
     def end(self, finish: Finish) -> None:
         """End the sample from this side; see `Stage`."""
@@ -198,18 +241,40 @@ class TokenStage:
 
     def take(self) -> TokenDelta:
         """Give what is pending and begin anew."""
+        return self.collect(self._finish)
+
+    def collect(self, finish: Finish | None) -> TokenDelta:
+        """Give what is pending and begin anew; the caller knows how the sample has ended."""
         delta = TokenDelta(
             self._token_ids,
             join_logprobs(self._logprobs),
             join_logprobs(self._prompt_logprobs),
             self._prefill,
-            self._kv_transfer_params,
-            self._finish,
+            self._extras() if finish is not None else None,
+            finish,
         )
         self._token_ids = []
         if self._logprobs:
             self._logprobs = []
         if self._prompt_logprobs:
             self._prompt_logprobs = []
-        self._prefill = self._kv_transfer_params = None
+        self._prefill = None
         return delta
+
+    def _extras(self) -> Extras:
+        return Extras(
+            self._kv_transfer_params,
+            self._ec_transfer_params,
+            self._weight_version_spans(),
+            join_arrays(self._routed_experts),
+        )
+
+    def _weight_version_spans(self) -> list[WeightVersionSpan] | None:
+        starts = self._weight_version_starts
+        if not starts and self.count:
+            return None
+        ends = [*(start for _, start in starts[1:]), self.count]
+        return [
+            WeightVersionSpan(version, start, end)
+            for (version, start), end in zip(starts, ends, strict=False)
+        ]

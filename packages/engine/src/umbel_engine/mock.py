@@ -120,6 +120,8 @@ class MockEngine(Record):
         self._log_stats = log_stats
         self._report_finished = report_finished
         self._clock = clock
+        self.weight_version: str | None = None
+        """The label that messages carry of the weights that sample."""
         self._link = EngineLink(index, local, headless)
         self._readers: list[Reader] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -308,7 +310,9 @@ class MockEngine(Record):
         self, client_index: int, message: EngineCoreOutputs, frames: Sequence[bytes] = ()
     ) -> None:
         index, now = self._link.index, self._clock()
-        message = msgspec.structs.replace(message, engine_index=index, timestamp=now)
+        message = msgspec.structs.replace(
+            message, engine_index=index, timestamp=now, weight_version=self.weight_version
+        )
         fields = list(msgspec.structs.astuple(message))
         if self._ready.vllm_version.startswith("0.32"):
             fields[1] = [

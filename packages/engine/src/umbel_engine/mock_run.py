@@ -106,6 +106,10 @@ class Run:
             stop_reason=step.stop_reason,
             events=events or None,
             kv_transfer_params=step.kv_transfer_params,
+            ec_transfer_params=step.ec_transfer_params,
+            routed_experts=None
+            if step.routed_experts is None
+            else from_array(step.routed_experts, frames),
             prefill_stats=prefill,
             error=step.error,
         )

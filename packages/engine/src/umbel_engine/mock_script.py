@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequenc
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from umbel_engine.messages import Logprobs
 from umbel_engine.wire import (
@@ -42,6 +43,8 @@ class MockStep(msgspec.Struct, frozen=True, kw_only=True):
     stop_reason: int | str | None = None
     error: RequestFault | None = None
     kv_transfer_params: dict[str, object] | None = None
+    ec_transfer_params: dict[str, object] | None = None
+    routed_experts: NDArray[np.generic] | None = None
     prefill: PrefillStats | None = None
     events: Sequence[EngineEvent] = ()
     wait: asyncio.Event | None = None
@@ -124,9 +127,7 @@ def sampled(
             finish, stop_reason = _finish_of(token_id, count, max_tokens, params)
             yield MockStep(
                 token_ids=(token_id,),
-                logprobs=None
-                if params.logprobs is None
-                else made_up_logprobs((token_id,), params.logprobs, vocabulary),
+                logprobs=_logprobs(token_id, params, vocabulary),
                 prompt_logprobs=prompt_logprobs if count == 1 else None,
                 finish=finish,
                 stop_reason=stop_reason,
@@ -154,6 +155,16 @@ def made_up_logprobs(
         best = -0.1 - (token_id % 7) / 10
         values[row] = [best, *(best - i for i in range(count))]
     return Logprobs(ids, values, np.ones(len(token_ids), np.int64))
+
+
+def _logprobs(token_id: int, params: SamplingParams, vocabulary: range) -> Logprobs | None:
+    if not params.logprob_token_ids:
+        if params.logprobs is None:
+            return None
+        return made_up_logprobs((token_id,), params.logprobs, vocabulary)
+    ids = np.array([[token_id, *params.logprob_token_ids]])
+    values = -0.1 - (ids % 7).astype(np.float32) / 10
+    return Logprobs(ids, values, np.ones(1, np.int64))
 
 
 def _source(request: EngineCoreRequest, params: SamplingParams) -> int:

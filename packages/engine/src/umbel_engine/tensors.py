@@ -95,3 +95,12 @@ def from_array(array: Array, frames: list[bytes]) -> WireArray:
         return WireArray(array.dtype.str, array.shape, msgspec.msgpack.Ext(RAW_VIEW, data))
     frames.append(data)
     return WireArray(array.dtype.str, array.shape, len(frames))
+
+
+def join_arrays(arrays: Sequence[Array]) -> Array | None:
+    """Join arrays along their first dimension; None when there are none."""
+    if not arrays:
+        return None
+    import numpy as np
+
+    return np.concatenate(arrays)

@@ -84,6 +84,7 @@ class SamplingParams(msgspec.Struct, frozen=True, omit_defaults=True):
     skip_reading_prefix_cache: bool | None = None
     thinking_token_budget: int | None = None
     repetition_detection: RepetitionDetection | None = None
+    routed_experts_prompt_start: int = 0
 
 
 class EngineCoreRequest(msgspec.Struct, array_like=True, frozen=True):
@@ -175,7 +176,7 @@ class EngineCoreOutput(msgspec.Struct, array_like=True, frozen=True):
     ec_transfer_params: dict[str, object] | None = None
     trace_headers: object = None
     prefill_stats: PrefillStats | None = None
-    routed_experts: object = None
+    routed_experts: WireArray | None = None
     num_nans_in_logits: int = 0
     mm_cache_miss_hashes: object = None
     new_sampling_mask: object = None

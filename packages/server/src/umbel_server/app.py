@@ -20,6 +20,7 @@ from umbel_server.routes.completions import add_completion_routes
 from umbel_server.routes.models import add_model_routes
 from umbel_server.routes.probes import add_probe_routes
 from umbel_server.routes.render import add_render_routes
+from umbel_server.routes.tokenize import add_tokenize_routes
 from umbel_server.server import SERVER, Server
 from umbel_server.watch import ClientDisconnectedError
 
@@ -48,6 +49,7 @@ def create_app(
     add_chat_routes(app)
     add_completion_routes(app)
     add_render_routes(app)
+    add_tokenize_routes(app)
     return app
 
 

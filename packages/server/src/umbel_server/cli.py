@@ -18,6 +18,8 @@ from umbel_server.requests.limits import MAX_N_OPTION, read_max_n, read_max_prom
 from umbel_server.serve import ServeSettings, serve
 from umbel_text import TextError
 
+BACKENDS = ("xgrammar", "guidance", "outlines", "lm-format-enforcer", "auto")
+
 DESCRIPTION = """\
 Serve a language model over OpenAI's HTTP API, on vLLM engine cores, with parallel sampling: one
 prompt, n answers.  Without a model, a small one (SmolLM2-135M-Instruct) is served."""
@@ -136,6 +138,18 @@ def _add_model_flags(parser: argparse.ArgumentParser) -> None:
         metavar="JSON",
         help="arguments for the chat template, below those of a request",
     )
+    group.add_argument(
+        "--trust-request-chat-template",
+        action="store_true",
+        help="let requests bring chat templates of their own",
+    )
+    group.add_argument(
+        "--structured-outputs-config.backend",
+        dest="structured_outputs_backend",
+        choices=BACKENDS,
+        default="xgrammar",
+        help="what the engine enforces structured outputs with (%(default)s)",
+    )
     group.add_argument("--max-logprobs", type=int, default=20, help="-1: no limit (%(default)s)")
 
 
@@ -178,9 +192,13 @@ def _add_answer_flags(parser: argparse.ArgumentParser) -> None:
         ("--enable-prompt-tokens-details", "tell in the usage which prompt tokens were cached"),
         ("--enable-per-request-metrics", "put the timing into answers to requests with n = 1"),
         ("--enable-force-include-usage", "send the usage with every event of every stream"),
+        ("--return-tokens-as-token-ids", "write tokens of logprobs as token_id:N"),
     ):
         group.add_argument(flag, action="store_true", help=what)
     group.add_argument("--enable-scale-out", action="store_true", help="open the render routes")
+    group.add_argument(
+        "--enable-tokenizer-info-endpoint", action="store_true", help="open /tokenizer_info"
+    )
     group.add_argument(MAX_N_OPTION, help=argparse.SUPPRESS)
 
 
@@ -241,6 +259,8 @@ def settings_of(
         chat_template=parsed.chat_template,
         content_format=parsed.chat_template_content_format,
         default_template_arguments=parsed.default_chat_template_kwargs or {},
+        trust_request_chat_template=parsed.trust_request_chat_template,
+        structured_outputs_backend=parsed.structured_outputs_backend,
         max_logprobs=parsed.max_logprobs,
         python=parsed.python,
         data_parallel_address=parsed.data_parallel_address,
@@ -255,6 +275,8 @@ def settings_of(
         enable_per_request_metrics=parsed.enable_per_request_metrics,
         enable_force_include_usage=parsed.enable_force_include_usage,
         enable_scale_out=parsed.enable_scale_out,
+        enable_tokenizer_info_endpoint=parsed.enable_tokenizer_info_endpoint,
+        return_tokens_as_token_ids=parsed.return_tokens_as_token_ids,
     )
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import ParamSpec, TypeVar
 
 import msgspec
@@ -14,8 +14,9 @@ from umbel_server.requests.chat import ChatCompletionRequest
 from umbel_server.requests.completion import CompletionRequest
 from umbel_server.requests.headers import read_headers
 from umbel_server.requests.limits import check_n
-from umbel_server.requests.shared import check_encodable
+from umbel_server.requests.shared import ExtraArgument, check_encodable
 from umbel_server.responses.context import AnswerContext
+from umbel_server.responses.logprobs import Display
 from umbel_server.server import Server
 from umbel_server.watch import ClientDisconnectedError
 from umbel_text import LoweredRequest
@@ -83,6 +84,7 @@ def begin(
         ("request_id", body.request_id),
         ("session_id", body.session_id),
         ("cache_salt", body.cache_salt),
+        *(("bad_words", word) for word in body.bad_words),
         *(("stop", text) for text in stop),
     ):
         check_encodable(field, text)
@@ -94,9 +96,14 @@ def begin(
         n=n,
         data_parallel_rank=headers.data_parallel_rank,
         priority=headers.priority if headers.priority is not None else body.priority,
-        session_id=body.session_id if body.session_id is not None else headers.session_id,
+        session_id=body.session_id or headers.session_id or _session_id_of(body.vllm_xargs),
         trace_headers=headers.trace_headers,
     )
+
+
+def _session_id_of(extra_args: Mapping[str, ExtraArgument] | None) -> str | None:
+    session_id = (extra_args or {}).get("session_id")
+    return session_id if isinstance(session_id, str) and session_id else None
 
 
 def stream_interval(body: ChatCompletionRequest | CompletionRequest) -> int | None:
@@ -110,9 +117,18 @@ def answer_context(
     body: ChatCompletionRequest | CompletionRequest,
     lowered: list[LoweredRequest],
     top_logprobs: int | None,
+    prompt_text: str | None = None,
 ) -> AnswerContext:
     """Give what the parts of the answer have in common."""
     options = server.options
+    logprobs = None
+    if top_logprobs is not None:
+        # Tokens that were named are all shown.
+        top = -1 if body.logprob_token_ids else top_logprobs
+        as_token_ids = body.return_tokens_as_token_ids
+        if as_token_ids is None:
+            as_token_ids = options.return_tokens_as_token_ids
+        logprobs = Display(top, as_token_ids)
     usage = body.stream_options
     forced = options.enable_force_include_usage
     include_usage = forced or bool(usage and usage.include_usage)
@@ -123,8 +139,10 @@ def answer_context(
         fingerprint=options.fingerprint,
         n=exchange.n,
         prompt_token_ids=[prompt.prompt_token_ids for prompt in lowered],
-        top_logprobs=top_logprobs,
+        logprobs=logprobs,
+        prompt_text=prompt_text,
         return_token_ids=bool(body.return_token_ids),
+        return_weight_versions=body.return_weight_versions,
         include_usage=include_usage,
         continuous_usage=forced or (include_usage and bool(usage and usage.continuous_usage_stats)),
         prompt_details=options.enable_prompt_tokens_details,

@@ -25,6 +25,8 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
     enable_per_request_metrics: bool = False
     enable_force_include_usage: bool = False
     enable_scale_out: bool = False
+    enable_tokenizer_info_endpoint: bool = False
+    return_tokens_as_token_ids: bool = False
     fingerprint: str | None = None
     engine_version: str = ""
     max_body_size: int = 32 * 1024 * 1024

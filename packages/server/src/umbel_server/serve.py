@@ -58,6 +58,8 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
     chat_template: str | None
     content_format: Literal["auto", "string", "openai"]
     default_template_arguments: dict[str, object]
+    trust_request_chat_template: bool
+    structured_outputs_backend: str
     max_logprobs: int
     python: Path | None
     data_parallel_address: str
@@ -72,6 +74,8 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
     enable_per_request_metrics: bool
     enable_force_include_usage: bool
     enable_scale_out: bool
+    enable_tokenizer_info_endpoint: bool
+    return_tokens_as_token_ids: bool
 
 
 async def serve(settings: ServeSettings) -> int:
@@ -118,6 +122,7 @@ def load_model(settings: ServeSettings, model: str, name: str) -> tuple[ChatMode
         settings.override_generation_config,
         settings.max_logprobs,
         tokenizer_folder,
+        settings.structured_outputs_backend,
     )
     source = load_chat_template(tokenizer_folder, settings.chat_template)
     chat_model = ChatModel(
@@ -125,6 +130,7 @@ def load_model(settings: ServeSettings, model: str, name: str) -> tuple[ChatMode
         ChatTemplate(source, text_model.tokenizer.special_tokens),
         None if settings.content_format == "auto" else settings.content_format,
         settings.default_template_arguments,
+        settings.trust_request_chat_template,
     )
     return chat_model, text_model
 
@@ -210,6 +216,8 @@ def server_options(
         enable_per_request_metrics=settings.enable_per_request_metrics,
         enable_force_include_usage=settings.enable_force_include_usage,
         enable_scale_out=settings.enable_scale_out,
+        enable_tokenizer_info_endpoint=settings.enable_tokenizer_info_endpoint,
+        return_tokens_as_token_ids=settings.return_tokens_as_token_ids,
         fingerprint=fingerprint(model, engines),
         engine_version=engines[0].ready.vllm_version,
     )

@@ -8,7 +8,7 @@ from umbel_text.errors import (
     ModelNotFoundError,
     TextError,
 )
-from umbel_text.logprobs import PositionLogprobs, TokenLogprob
+from umbel_text.logprobs import PositionLogprobs, TokenLogprob, decode_prompt_logprobs
 from umbel_text.lowering import LoweredRequest
 from umbel_text.model import TextModel, load_text_model
 from umbel_text.request import SamplingOptions, TextRequest
@@ -35,6 +35,7 @@ __all__ = [
     "TextStage",
     "TokenLogprob",
     "Tokenizer",
+    "decode_prompt_logprobs",
     "load_defaults",
     "load_text_model",
     "resolve_model_folder",

@@ -99,10 +99,13 @@ class LogprobsDecoder:
 
 
 def decode_prompt_logprobs(
-    tokenizer: Tokenizer, logprobs: Logprobs, num_logprobs: int
+    tokenizer: Tokenizer, logprobs: Logprobs | None, num_logprobs: int
 ) -> list[PositionLogprobs | None]:
     """Turn the log-probabilities of a whole prompt into tokens with text.
 
-    `logprobs` has one row for each prompt position but the first, which is None in the result.
+    `logprobs` has one row for each prompt position but the first, which is None in the result; it
+    may be None for a prompt of one token.
     """
+    if logprobs is None:
+        return [None]
     return [None, *LogprobsDecoder(tokenizer, num_logprobs).feed(logprobs)]

@@ -8,16 +8,20 @@ acceptable there.
 import msgspec
 
 from umbel_engine import SamplingParams
+from umbel_text.bad_words import tokenize_bad_words
 from umbel_text.errors import InvalidRequestError
 from umbel_text.model import TextModel
 from umbel_text.request import TextRequest
 from umbel_text.sampling import (
     ResolvedSampling,
     check_greedy,
+    check_thinking,
     check_vocabulary,
     resolve,
     resolve_max_tokens,
 )
+from umbel_text.structured_outputs import check_structured_outputs
+from umbel_text.truncation import check_truncation, tokenize
 
 TOP_K_LIMIT = 2**31 - 1
 """The engine keeps top_k in 32 bits; anything beyond the vocabulary means all of it."""
@@ -30,12 +34,17 @@ vLLM does not check it, and its engine dies of more (vllm/v1/worker/gpu/sample/l
 
 
 class LoweredRequest(msgspec.Struct, frozen=True):
-    """A checked request in tokens, with what its output needs to become text again."""
+    """A checked request in tokens, with what its output needs to become text again.
+
+    `token_offsets` has the place of each prompt token in the text, in characters, if it was asked
+    for and the prompt was text.
+    """
 
     request: TextRequest
     prompt_token_ids: list[int]
     sampling: ResolvedSampling
     sampling_params: SamplingParams
+    token_offsets: list[tuple[int, int]] | None = None
 
 
 def check_max_tokens(request: TextRequest, max_model_len: int) -> None:
@@ -51,53 +60,41 @@ def check_max_tokens(request: TextRequest, max_model_len: int) -> None:
         )
 
 
-def tokenize(request: TextRequest, model: TextModel) -> list[int]:
-    """Give the token ids of the prompt; raises InvalidRequestError when it is too long."""
-    limit = model.max_model_len
-    prompt = request.prompt
-    at_least = ""
-    if isinstance(prompt, str):
-        characters = limit * model.tokenizer.max_characters_per_token
-        if len(prompt) > characters:
-            raise InvalidRequestError(
-                f"This model's maximum context length is {limit} tokens. However, your prompt "
-                f"contains {len(prompt)} characters (more than {characters} characters, which is "
-                f"the upper bound for {limit} input tokens). Please reduce the length of the input "
-                "prompt.",
-                "input_text",
-                len(prompt),
-            )
-        prompt = model.tokenizer.encode(prompt, request.add_special_tokens)
-        if len(prompt) > limit:
-            # vLLM stops tokenizing one token past the limit, and says so.
-            prompt, at_least = prompt[: limit + 1], "at least "
-    elif len(prompt) == limit + 1:
-        at_least = "at least "
-    if len(prompt) > limit:
-        raise InvalidRequestError(
-            f"This model's maximum context length is {limit} tokens. However, your prompt contains "
-            f"{at_least}{len(prompt)} input tokens, which exceeds this limit even without any "
-            "output tokens. Please reduce the length of the input prompt.",
-            "input_tokens",
-            len(prompt),
-        )
-    return prompt
-
-
 def lower(request: TextRequest, n: int, model: TextModel) -> LoweredRequest:
     """Tokenize and check a request for n samples; raises InvalidRequestError for a fault."""
     check_max_tokens(request, model.max_model_len)
-    prompt = tokenize(request, model)
+    check_truncation(request, model.max_model_len)
+    prompt, offsets = tokenize(request, model)
     max_tokens = resolve_max_tokens(
         request.sampling.max_tokens, len(prompt), model.max_model_len, model.defaults
     )
     sampling = resolve(request.sampling, model.defaults, max_tokens)
     check_greedy(sampling, n)
     check_vocabulary(sampling, model.vocabulary_size, model.max_logprobs)
+    constraint = sampling.structured_outputs
+    if constraint is not None:
+        constraint = check_structured_outputs(constraint, model.structured_outputs_backend)
+    check_thinking(sampling)
     _check_prompt(prompt, model)
-    params = _sampling_params(sampling, model)
+    _check_routed_experts(sampling.routed_experts_prompt_start, len(prompt))
+    bad_words = tokenize_bad_words(sampling.bad_words, model.tokenizer, model.vocabulary_size)
+    params = msgspec.structs.replace(
+        _sampling_params(sampling, model),
+        structured_outputs=constraint,
+        bad_words_token_ids=bad_words or None,
+    )
     _check_room(params)
-    return LoweredRequest(request, prompt, sampling, params)
+    return LoweredRequest(request, prompt, sampling, params, offsets)
+
+
+def _check_routed_experts(start: int, prompt_length: int) -> None:
+    if not 0 <= start <= prompt_length:
+        raise InvalidRequestError(
+            f"routed_experts_prompt_start must be between 0 and the prompt length "
+            f"({prompt_length}), inclusive.",
+            "routed_experts_prompt_start",
+            start,
+        )
 
 
 def _check_prompt(prompt: list[int], model: TextModel) -> None:
@@ -141,8 +138,15 @@ def _sampling_params(sampling: ResolvedSampling, model: TextModel) -> SamplingPa
         ignore_eos=sampling.ignore_eos,
         max_tokens=sampling.max_tokens,
         min_tokens=sampling.min_tokens,
+        watermarking=sampling.watermarking,
         logprobs=sampling.logprobs,
+        prompt_logprobs=sampling.prompt_logprobs,
+        logprob_token_ids=sampling.logprob_token_ids,
         eos_token_id=None if sampling.ignore_eos else model.eos_token_id,
         all_stop_token_ids=list(dict.fromkeys(all_stop_token_ids)),
         logit_bias=sampling.logit_bias,
+        allowed_token_ids=sampling.allowed_token_ids,
+        extra_args=sampling.extra_args,
+        repetition_detection=sampling.repetition_detection,
+        routed_experts_prompt_start=sampling.routed_experts_prompt_start,
     )

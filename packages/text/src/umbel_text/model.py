@@ -14,6 +14,7 @@ class TextModel(msgspec.Struct, frozen=True):
 
     `max_model_len` limits prompt plus output, in tokens.  `vocabulary_size` is the model's, which
     may differ from the tokenizer's.  `max_logprobs` limits the logprobs per token, -1 for no limit.
+    `structured_outputs_backend` is what the engine enforces structured outputs with.
     """
 
     tokenizer: Tokenizer
@@ -21,6 +22,7 @@ class TextModel(msgspec.Struct, frozen=True):
     vocabulary_size: int
     defaults: SamplingDefaults
     max_logprobs: int = 20
+    structured_outputs_backend: str = "xgrammar"
 
     @property
     def eos_token_id(self) -> int | None:
@@ -42,6 +44,7 @@ def load_text_model(
     override: Mapping[str, object] | None = None,
     max_logprobs: int = 20,
     tokenizer_folder: Path | None = None,
+    structured_outputs_backend: str = "xgrammar",
 ) -> TextModel:
     """Load what the text layer needs of the model in a folder.
 
@@ -53,4 +56,11 @@ def load_text_model(
     if vocabulary_size is None:
         vocabulary_size = tokenizer.max_token_id + 1
     defaults = load_defaults(folder, generation_config, override)
-    return TextModel(tokenizer, max_model_len, vocabulary_size, defaults, max_logprobs)
+    return TextModel(
+        tokenizer,
+        max_model_len,
+        vocabulary_size,
+        defaults,
+        max_logprobs,
+        structured_outputs_backend,
+    )

@@ -9,8 +9,10 @@ from typing import TypeVar
 
 import msgspec
 
+from umbel_engine import RepetitionDetection, StructuredOutputs
 from umbel_text.defaults import SamplingDefaults
 from umbel_text.errors import InvalidRequestError
+from umbel_text.extra_args import check_extra_args
 from umbel_text.request import SamplingOptions
 
 LOWEST_TEMPERATURE = 0.01
@@ -21,6 +23,12 @@ MAX_LOGIT_BIASES = 1024
 
 vLLM does not check it, and its engine dies of more (vllm/v1/worker/gpu/sample/logit_bias.py).
 """
+
+MAX_ALLOWED_TOKEN_IDS = 1024
+"""What a GPU's sampler has room for; its engine dies of more (the same file)."""
+
+MAX_LOGPROB_TOKEN_IDS = 128
+"""vLLM's limit on the tokens whose log-probabilities a request names."""
 
 ValueT = TypeVar("ValueT")
 
@@ -46,14 +54,32 @@ class ResolvedSampling(msgspec.Struct, frozen=True, kw_only=True):
     max_tokens: int
     min_tokens: int
     logprobs: int | None
+    prompt_logprobs: int | None
+    logprob_token_ids: list[int] | None
     skip_special_tokens: bool
+    spaces_between_special_tokens: bool
     include_stop_str_in_output: bool
     logit_bias: dict[int, float] | None
+    allowed_token_ids: list[int] | None
+    bad_words: list[str]
+    structured_outputs: StructuredOutputs | None
+    repetition_detection: RepetitionDetection | None
+    thinking_token_budget: int | None
+    watermarking: bool
+    routed_experts_prompt_start: int
+    extra_args: dict[str, object] | None
 
     @property
     def greedy(self) -> bool:
         """Whether the most likely token is always taken."""
         return self.temperature == 0
+
+    @property
+    def num_logprobs(self) -> int | None:
+        """How many tokens are reported with each sampled one; None when none were asked for."""
+        if self.logprobs is not None:
+            return self.logprobs
+        return len(self.logprob_token_ids) if self.logprob_token_ids else None
 
 
 def resolve_max_tokens(
@@ -95,10 +121,24 @@ def resolve(
         max_tokens=max_tokens,
         min_tokens=options.min_tokens,
         logprobs=options.logprobs,
+        prompt_logprobs=options.prompt_logprobs,
+        logprob_token_ids=options.logprob_token_ids or None,
         skip_special_tokens=_first(options.skip_special_tokens, defaults.skip_special_tokens, True),
+        spaces_between_special_tokens=options.spaces_between_special_tokens,
         include_stop_str_in_output=options.include_stop_str_in_output,
         logit_bias=logit_bias,
+        allowed_token_ids=options.allowed_token_ids,
+        bad_words=list(dict.fromkeys(options.bad_words)),
+        structured_outputs=options.structured_outputs,
+        repetition_detection=options.repetition_detection,
+        thinking_token_budget=options.thinking_token_budget,
+        # An engine without a watermark takes no notice.
+        watermarking=options.watermarking is not False,
+        routed_experts_prompt_start=options.routed_experts_prompt_start,
+        extra_args=options.extra_args or None,
     )
+    check_repetition_detection(resolved.repetition_detection)
+    check_extra_args(resolved.extra_args)
     _check_penalties(resolved)
     _check_distribution(resolved)
     _check_lengths(resolved)
@@ -120,26 +160,107 @@ def check_vocabulary(sampling: ResolvedSampling, vocabulary_size: int, max_logpr
     `max_logprobs` limits the logprobs per token; -1 is no limit but the vocabulary.
     """
     allowed = vocabulary_size if max_logprobs == -1 else max_logprobs
-    if sampling.logprobs:
-        count = vocabulary_size if sampling.logprobs == -1 else sampling.logprobs
-        if count > allowed:
-            raise InvalidRequestError(
-                f"Requested sample logprobs of {count}, which is greater than max allowed: {allowed}",
-                "logprobs",
-                count,
-            )
-    for name, token_ids in (
-        ("logit_bias", list(sampling.logit_bias or ())),
-        ("stop_token_ids", sampling.stop_token_ids),
-    ):
-        bad = [token_id for token_id in token_ids if not 0 <= token_id < vocabulary_size]
-        if bad:
-            raise InvalidRequestError(
-                f"token_id(s) {bad} in {name} contain out-of-vocab token ids. "
-                f"Vocabulary size: {vocabulary_size}",
-                name,
-                bad,
-            )
+    _check_logprobs_count("sample", "logprobs", sampling.logprobs, vocabulary_size, allowed)
+    _check_logprob_token_ids(sampling, vocabulary_size)
+    _check_logprobs_count(
+        "prompt", "prompt_logprobs", sampling.prompt_logprobs, vocabulary_size, allowed
+    )
+    _check_known("logit_bias", list(sampling.logit_bias or ()), vocabulary_size)
+    _check_known("stop_token_ids", sampling.stop_token_ids, vocabulary_size)
+    _check_allowed_token_ids(sampling.allowed_token_ids, vocabulary_size)
+
+
+def check_thinking(sampling: ResolvedSampling) -> None:
+    """Refuse a budget for thinking where nothing tells what thinking is."""
+    if sampling.thinking_token_budget is not None:
+        raise InvalidRequestError(
+            "thinking_token_budget is set but reasoning_config is not configured. Please set "
+            "--reasoning-parser and/or --reasoning-config to use thinking_token_budget."
+        )
+
+
+def check_repetition_detection(detection: RepetitionDetection | None) -> None:
+    """Refuse sizes that describe no repetition (vLLM's RepetitionDetectionParams)."""
+    if detection is None:
+        return
+    least, most = detection.min_pattern_size, detection.max_pattern_size
+    if most < 0 or least < 0 or least > most:
+        raise InvalidRequestError(
+            "max_pattern_size, min_pattern_size must be >=0, with min_pattern_size <= "
+            "max_pattern_size. Set both to 0 to disable repetitive pattern detection."
+        )
+    if most > 0 and detection.min_count < 2:
+        raise InvalidRequestError(
+            "min_count must be >= 2 to detect repetitive patterns in engine output. If you do not "
+            "wish to detect repetitive patterns, set max_pattern_size to 0."
+        )
+    for name in ("max_pattern_size", "min_count"):
+        if getattr(detection, name) >= 2**31:
+            raise InvalidRequestError(f"repetition_detection.{name} must be less than 2**31.")
+
+
+def _check_logprobs_count(
+    kind: str, name: str, requested: int | None, vocabulary_size: int, allowed: int
+) -> None:
+    if not requested:
+        return
+    count = vocabulary_size if requested == -1 else requested
+    if count > allowed:
+        raise InvalidRequestError(
+            f"Requested {kind} logprobs of {count}, which is greater than max allowed: {allowed}",
+            name,
+            count,
+        )
+
+
+def _check_logprob_token_ids(sampling: ResolvedSampling, vocabulary_size: int) -> None:
+    token_ids = sampling.logprob_token_ids
+    if token_ids is None:
+        return
+    name, count = "logprob_token_ids", len(token_ids)
+    if count > MAX_LOGPROB_TOKEN_IDS:
+        raise InvalidRequestError(
+            f"Requested {name} of length {count}, which is greater than max allowed: "
+            f"{MAX_LOGPROB_TOKEN_IDS}",
+            name,
+            count,
+        )
+    _check_known(name, token_ids, vocabulary_size)
+    if sampling.logprobs is not None and sampling.logprobs != count:
+        raise InvalidRequestError(
+            f"When both logprobs and {name} are set, logprobs must equal len({name}). "
+            f"Got logprobs={sampling.logprobs}, len({name})={count}.",
+            name,
+            count,
+        )
+
+
+def _check_allowed_token_ids(token_ids: list[int] | None, vocabulary_size: int) -> None:
+    if token_ids is None:
+        return
+    name = "allowed_token_ids"
+    if not token_ids:
+        raise InvalidRequestError(f"{name} is not None and empty!", name, token_ids)
+    bad = [token_id for token_id in token_ids if not 0 <= token_id < vocabulary_size]
+    if bad:
+        raise InvalidRequestError(f"{name} contains out-of-vocab token id!", name, bad)
+    if len(token_ids) > MAX_ALLOWED_TOKEN_IDS:
+        raise InvalidRequestError(
+            f"{name} must have at most {MAX_ALLOWED_TOKEN_IDS} tokens, got {len(token_ids)}.",
+            name,
+            len(token_ids),
+        )
+
+
+def _check_known(name: str, token_ids: list[int], vocabulary_size: int) -> None:
+    bad = [token_id for token_id in token_ids if not 0 <= token_id < vocabulary_size]
+    if bad:
+        raise InvalidRequestError(
+            f"token_id(s) {bad} in {name} contain out-of-vocab token ids. "
+            f"Vocabulary size: {vocabulary_size}",
+            name,
+            bad,
+        )
 
 
 def _first(requested: ValueT | None, default: ValueT | None, neutral: ValueT) -> ValueT:
@@ -229,14 +350,20 @@ def _check_lengths(sampling: ResolvedSampling) -> None:
         raise InvalidRequestError(
             f"min_tokens must be less than or equal to max_tokens={max_tokens}, got {min_tokens}."
         )
-    if sampling.logprobs is not None and sampling.logprobs < -1:
-        raise InvalidRequestError(
-            f"logprobs must be non-negative or -1, got {sampling.logprobs}.",
-            "logprobs",
-            sampling.logprobs,
-        )
+    for name, count in (
+        ("logprobs", sampling.logprobs),
+        ("prompt_logprobs", sampling.prompt_logprobs),
+    ):
+        if count is not None and count < -1:
+            raise InvalidRequestError(
+                f"{name} must be non-negative or -1, got {count}.", name, count
+            )
     if not all(sampling.stop):
         raise InvalidRequestError("stop cannot contain an empty string.")
+    if not all(sampling.bad_words):
+        raise InvalidRequestError(
+            f"bad_words cannot contain an empty string. Got bad_words={sampling.bad_words}"
+        )
 
 
 def _check_seed(seed: int | None) -> None:

@@ -2,7 +2,15 @@
 
 import msgspec
 
-from umbel_engine import EngineCoreOutput, Finish, PrefillStats, Step, TokenStage
+from umbel_engine import (
+    EngineCoreOutput,
+    Extras,
+    Finish,
+    Logprobs,
+    PrefillStats,
+    Step,
+    TokenStage,
+)
 from umbel_engine.messages import finish_of
 from umbel_llm import ChildStats, RequestTiming
 from umbel_text.detokenizer import Detokenizer, LeftContext
@@ -16,14 +24,17 @@ class TextDelta(msgspec.Struct, frozen=True):
     """What a sample brought since the last hand-over, in text.
 
     `text` may lag behind `token_ids`: an incomplete character and what may become a stop string
-    are held back.  `logprobs` has one entry per token when they were asked for.  `prefill` comes
-    once; `finish` and `timing` come with the last delta.
+    are held back.  `logprobs` has one entry per token when they were asked for.  `prompt_logprobs`
+    and `prefill` come once; siblings have the same prompt, so `decode_prompt_logprobs` is left to
+    whoever reads them.  `finish`, `extras` and `timing` come with the last delta.
     """
 
     text: str
     token_ids: list[int]
     logprobs: list[PositionLogprobs] | None = None
+    prompt_logprobs: Logprobs | None = None
     prefill: PrefillStats | None = None
+    extras: Extras | None = None
     finish: Finish | None = None
     timing: RequestTiming | None = None
 
@@ -36,7 +47,6 @@ class TextStage:
     """
 
     __slots__ = (
-        "_count",
         "_detokenizer",
         "_finish",
         "_include_stop",
@@ -55,17 +65,16 @@ class TextStage:
         stats: ChildStats,
     ) -> None:
         self._tokens = TokenStage()
-        self._detokenizer = Detokenizer(tokenizer, context)
+        self._detokenizer = Detokenizer(tokenizer, context, sampling.spaces_between_special_tokens)
         self._include_stop = sampling.include_stop_str_in_output
         self._stop: StopMatcher | None = None
         if sampling.stop:
             self._stop = StopMatcher(sampling.stop, self._include_stop, sampling.min_tokens)
         self._logprobs: LogprobsDecoder | None = None
-        if sampling.logprobs is not None:
-            self._logprobs = LogprobsDecoder(tokenizer, sampling.logprobs)
+        if sampling.num_logprobs is not None:
+            self._logprobs = LogprobsDecoder(tokenizer, sampling.num_logprobs)
         self._stats = stats
         self._text: list[str] = []
-        self._count = 0
         self._finish: Finish | None = None
 
     def feed(self, output: EngineCoreOutput, step: Step) -> Finish | None:
@@ -87,7 +96,6 @@ class TextStage:
                     break
             self._text.append(text)
         self._tokens.add(output, step, kept)
-        self._count += kept
         if finish is not None:
             self._end(finish)
         return finish
@@ -103,7 +111,7 @@ class TextStage:
 
     def take(self) -> TextDelta:
         """Give what is pending and begin anew."""
-        tokens = self._tokens.take()
+        tokens = self._tokens.collect(self._finish)
         logprobs = None
         if self._logprobs is not None and tokens.logprobs is not None:
             logprobs = self._logprobs.feed(tokens.logprobs)
@@ -111,9 +119,11 @@ class TextStage:
             "".join(self._text),
             tokens.token_ids,
             logprobs,
+            tokens.prompt_logprobs,
             tokens.prefill,
+            tokens.extras,
             self._finish,
-            self._stats.timing(self._count) if self._finish is not None else None,
+            self._stats.timing(self._tokens.count) if self._finish is not None else None,
         )
         self._text = []
         return delta

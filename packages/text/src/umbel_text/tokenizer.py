@@ -1,9 +1,10 @@
 """The tokenizer of a model, read from its folder, and where that folder is found."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import TypeVar
 
 import tokenizers
@@ -92,12 +93,19 @@ class Tokenizer:
     transformers does.  Every method may be called from any thread.
     """
 
-    def __init__(self, backend: tokenizers.Tokenizer, special: "SpecialTokens") -> None:
+    def __init__(
+        self,
+        backend: tokenizers.Tokenizer,
+        special: "SpecialTokens",
+        config: Mapping[str, object] | None = None,
+    ) -> None:
         backend.no_truncation()
         backend.no_padding()
         special.add_to(backend)
         self.backend = backend
         """The tokenizer of the package `tokenizers`, for decoding streams."""
+        self.config: Mapping[str, object] = MappingProxyType(dict(config or {}))
+        """What `tokenizer_config.json` says, with the special tokens that its class has besides."""
         self.special_tokens = special.named
         """Special tokens by name ("bos_token"), as chat templates use them."""
         decoder = backend.get_added_tokens_decoder()
@@ -143,7 +151,7 @@ class Tokenizer:
         for name, token in CLASS_DEFAULTS.get(class_name, {}).items():
             if backend.token_to_id(token) is not None:
                 config.setdefault(name, token)
-        return cls(backend, SpecialTokens(config, folder))
+        return cls(backend, SpecialTokens(config, folder), config)
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """Give the token ids of a text; other threads run meanwhile.
@@ -158,6 +166,25 @@ class Tokenizer:
         except TypeError as error:
             raise InvalidTextError from error
         return encoding.ids
+
+    def encode_end(
+        self, text: str, add_special_tokens: bool = True, keep: int | None = None
+    ) -> tuple[list[int], list[tuple[int, int]]]:
+        """Give the last `keep` token ids of a text and the place of each in it, in characters.
+
+        The special tokens that are added count, and stay whatever is cut off.  Raises
+        InvalidTextError for a text with lone surrogates.
+        """
+        try:
+            (encoding,) = self.backend.encode_batch([text], add_special_tokens=False)
+        except TypeError as error:
+            raise InvalidTextError from error
+        added = self.backend.num_special_tokens_to_add(False) if add_special_tokens else 0
+        if keep is not None and len(encoding.ids) + added > keep:
+            encoding.truncate(max(keep - added, 0), direction="left")
+        if add_special_tokens:
+            encoding = self.backend.post_process(encoding, None, True)
+        return encoding.ids[:keep], encoding.offsets[:keep]
 
     def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         """Give the text of tokens; ids that are no tokens have none.
@@ -186,6 +213,14 @@ class Tokenizer:
             return text
         spaces = len(token) - len(token.lstrip(self._space_marker))
         return " " * (spaces - (len(text) - len(text.lstrip(" ")))) + text
+
+    def pieces(self, token_ids: Iterable[int]) -> list[str]:
+        """Give tokens as they stand in the vocabulary, not decoded; "" for an id that is no token."""
+        id_to_token = self.backend.id_to_token
+        return [
+            id_to_token(token_id) or "" if 0 <= token_id <= self.max_token_id else ""
+            for token_id in token_ids
+        ]
 
     def is_special(self, token_id: int) -> bool:
         """Say whether a token is left out when special tokens are skipped."""

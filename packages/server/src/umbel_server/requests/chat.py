@@ -4,17 +4,17 @@ from typing import Literal
 
 from msgspec import Struct, field
 
+from umbel_engine import RepetitionDetection
 from umbel_server.errors import bad_request, display, validation_error
 from umbel_server.requests.faults import Faults, Location
 from umbel_server.requests.fields import StructReader
 from umbel_server.requests.shared import (
     CacheSalt,
+    ExtraArgument,
     Int64,
     MultimodalPayload,
     NonNegative,
     Positive,
-    RepetitionDetection,
-    ResponseFormat,
     Stop,
     StreamOptions,
     TruncatePromptTokens,
@@ -25,10 +25,14 @@ from umbel_server.requests.shared import (
     check_logprobs_number,
     check_logprobs_range,
     check_prompt_logprobs,
-    check_response_format,
     check_stream_options,
-    count_constraints,
     new_request_id,
+)
+from umbel_server.requests.structured import (
+    ResponseFormat,
+    StructuredOutputsRequest,
+    check_response_format,
+    count_constraints,
 )
 
 Message = dict[str, object]
@@ -127,7 +131,7 @@ class ChatCompletionRequest(Struct, frozen=True, kw_only=True):
     chat_template_kwargs: dict[str, object] | None = None
     media_io_kwargs: dict[str, dict[str, object]] | None = None
     mm_processor_kwargs: dict[str, object] | None = None
-    structured_outputs: dict[str, object] | None = None
+    structured_outputs: StructuredOutputsRequest | None = None
     priority: Int64 = 0
     request_id: str = field(default_factory=new_request_id)
     session_id: str | None = None
@@ -142,7 +146,7 @@ class ChatCompletionRequest(Struct, frozen=True, kw_only=True):
     cache_salt: CacheSalt | None = None
     kv_transfer_params: dict[str, object] | None = None
     ec_transfer_params: dict[str, object] | None = None
-    vllm_xargs: dict[str, object] | None = None
+    vllm_xargs: dict[str, ExtraArgument] | None = None
     repetition_detection: RepetitionDetection | None = None
     stream_interval: Positive | None = None
 
@@ -154,7 +158,7 @@ def read_chat_request(body: dict[str, object]) -> ChatCompletionRequest:
     the same one.
     """
     _check_iterable_messages(body)
-    _check_generation_prompt(body)
+    check_generation_prompt(body)
     _check_tools(body)
     _check_structured_outputs(body)
     _check_logprobs(body)
@@ -175,7 +179,8 @@ def _check_iterable_messages(body: dict[str, object]) -> None:
         raise bad_request(f"'{type(messages).__name__}' object is not iterable")
 
 
-def _check_generation_prompt(body: dict[str, object]) -> None:
+def check_generation_prompt(body: dict[str, object]) -> None:
+    """Refuse to both continue the last message and begin a new one."""
     if body.get("continue_final_message") and body.get("add_generation_prompt"):
         raise bad_request(
             "Cannot set both `continue_final_message` and `add_generation_prompt` to True."

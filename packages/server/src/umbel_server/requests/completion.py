@@ -2,17 +2,17 @@
 
 from msgspec import Struct, field
 
+from umbel_engine import RepetitionDetection
 from umbel_server.errors import validation_error
 from umbel_server.requests.fields import StructReader
 from umbel_server.requests.limits import DEFAULT_MAX_PROMPTS
 from umbel_server.requests.shared import (
     CacheSalt,
+    ExtraArgument,
     Int64,
     MultimodalPayload,
     NonNegative,
     Positive,
-    RepetitionDetection,
-    ResponseFormat,
     Stop,
     StreamOptions,
     TruncatePromptTokens,
@@ -23,10 +23,14 @@ from umbel_server.requests.shared import (
     check_logprobs_number,
     check_logprobs_range,
     check_prompt_logprobs,
-    check_response_format,
     check_stream_options,
-    count_constraints,
     new_request_id,
+)
+from umbel_server.requests.structured import (
+    ResponseFormat,
+    StructuredOutputsRequest,
+    check_response_format,
+    count_constraints,
 )
 
 Prompt = list[NonNegative] | list[list[NonNegative]] | str | list[str]
@@ -38,7 +42,7 @@ class CompletionRequest(Struct, frozen=True, kw_only=True):
 
     Fields, order, types and defaults are those of CompletionRequest in
     vllm/entrypoints/openai/completion/protocol.py; None means that the client left the value to the
-    server.
+    server.  `best_of` is OpenAI's, which vLLM does not have.
     """
 
     model: str | None = None
@@ -46,6 +50,7 @@ class CompletionRequest(Struct, frozen=True, kw_only=True):
     echo: bool | None = False
     frequency_penalty: float | None = None
     logit_bias: dict[str, float] | None = None
+    best_of: int | None = None
     logprobs: int | None = None
     max_tokens: int | None = 16
     n: int = 1
@@ -79,7 +84,7 @@ class CompletionRequest(Struct, frozen=True, kw_only=True):
     prompt_embeds: str | list[str] | None = None
     add_special_tokens: bool = True
     response_format: ResponseFormat | None = None
-    structured_outputs: dict[str, object] | None = None
+    structured_outputs: StructuredOutputsRequest | None = None
     priority: Int64 = 0
     request_id: str = field(default_factory=new_request_id)
     session_id: str | None = None
@@ -93,7 +98,7 @@ class CompletionRequest(Struct, frozen=True, kw_only=True):
     cache_salt: CacheSalt | None = None
     kv_transfer_params: dict[str, object] | None = None
     ec_transfer_params: dict[str, object] | None = None
-    vllm_xargs: dict[str, object] | None = None
+    vllm_xargs: dict[str, ExtraArgument] | None = None
     repetition_detection: RepetitionDetection | None = None
     thinking_token_budget: int | None = None
     stream_interval: Positive | None = None

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from umbel_server.errors import OptionError, bad_request, display
+from umbel_server.errors import OptionError, bad_request, display, validation_error
 
 MAX_N_OPTION = "--max-n-sequences"
 MAX_N_VARIABLE = "VLLM_MAX_N_SEQUENCES"
@@ -52,3 +52,27 @@ def check_n(n: int | None, limit: int) -> int:
             f"{MAX_N_VARIABLE} environment variable."
         )
     return n
+
+
+def check_best_of(best_of: int | None, n: int, stream: bool | None, limit: int) -> int:
+    """Give the number of samples to choose n answers from; None stands for n.
+
+    Raises ApiError in OpenAI's sense: at least n, and not for a stream, which would have to know
+    the best before the end.
+    """
+    if best_of is None:
+        return n
+    if best_of < n:
+        raise validation_error(
+            "You requested that the server return more choices than it will generate: `n` must be "
+            "at most `best_of`, or omit either.",
+            "best_of",
+            best_of,
+        )
+    if best_of > limit:
+        raise validation_error(f"best_of must be at most {limit}.", "best_of", best_of)
+    if stream and best_of > n:
+        raise validation_error(
+            "Results cannot be streamed when `best_of` is greater than `n`.", "best_of", best_of
+        )
+    return best_of

@@ -1,17 +1,16 @@
-"""Known fields that are not served yet: a request that sets one is refused, never half-served.
+"""Known fields that are not served: a request that sets one is refused, never half-served.
 
-Each row is a field and how to tell that its value asks for something.  Serving a field means
-deleting its row.  Fields that vLLM itself ignores (`user`, `parallel_tool_calls`, unknown ones)
-have no row.
+Each row is a field and how to tell that its value asks for something.  Fields that vLLM itself
+ignores (`user`, `length_penalty` without beam search, unknown ones) have no row.
 """
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from umbel_server.errors import bad_request
+from umbel_server.errors import ApiError, bad_request, validation_error
 from umbel_server.requests.chat import ChatCompletionRequest
 from umbel_server.requests.completion import CompletionRequest
-from umbel_server.requests.shared import ResponseFormat
+from umbel_server.requests.tokenize import TokenizeChatRequest
 
 Test = Callable[[object], bool]
 
@@ -26,87 +25,82 @@ def is_filled(value: object) -> bool:
     return bool(value)
 
 
-def is_off(value: object) -> bool:
-    """Tell whether a switch that is on by default was turned off."""
-    return value is False
-
-
-def is_constrained(value: object) -> bool:
-    """Tell whether a response format asks for more than text."""
-    return isinstance(value, ResponseFormat) and value.type != "text"
-
-
-def differs_from(default: object) -> Test:
-    """Give the test for a field with a default that is neither null nor empty."""
-    return lambda value: value != default
-
-
-_BOTH: Mapping[str, Test] = MappingProxyType(
-    {
-        "response_format": is_constrained,
-        "thinking_token_budget": is_given,
-        "use_beam_search": is_filled,
-        "watermarking": is_filled,
-        "length_penalty": differs_from(1.0),
-        "spaces_between_special_tokens": is_off,
-        "truncate_prompt_tokens": is_given,
-        "truncation_side": is_given,
-        "prompt_logprobs": is_given,
-        "logprob_token_ids": is_given,
-        "allowed_token_ids": is_given,
-        "bad_words": is_filled,
-        "structured_outputs": is_given,
-        "return_tokens_as_token_ids": is_filled,
-        "return_weight_versions": is_filled,
-        "routed_experts_prompt_start": differs_from(0),
-        "return_token_offsets": is_filled,
-        "return_mm_kwargs": is_given,
-        "mm_payload": differs_from("tensors"),
-        "kv_transfer_params": is_filled,
-        "ec_transfer_params": is_filled,
-        "vllm_xargs": is_filled,
-        "repetition_detection": is_given,
-    }
-)
+_BOTH: Mapping[str, Test] = MappingProxyType({"use_beam_search": is_filled})
 
 _CHAT: Mapping[str, Test] = MappingProxyType(
     {
         "tools": is_given,
         "tool_choice": lambda value: value not in (None, "none"),
-        "reasoning_effort": is_given,
-        "include_reasoning": is_off,
-        "documents": is_filled,
-        "chat_template": is_filled,
-        "media_io_kwargs": is_filled,
-        "mm_processor_kwargs": is_filled,
-        "return_prompt_text": is_filled,
         **_BOTH,
     }
 )
 
-_COMPLETION: Mapping[str, Test] = MappingProxyType(
-    {
-        "suffix": is_given,
-        "prompt_embeds": is_filled,
-        **_BOTH,
-    }
-)
+# Here vLLM takes an empty list for none.
+_TOKENIZE: Mapping[str, Test] = MappingProxyType({"tools": is_filled})
 
 
 def check_chat_served(request: ChatCompletionRequest) -> None:
     """Refuse a request that sets a field that is not served; raises ApiError."""
     _check(request, _CHAT)
+    _check_media_arguments(request)
+
+
+def check_tokenize_served(request: TokenizeChatRequest) -> None:
+    """Refuse a request that sets a field that is not served; raises ApiError."""
+    _check(request, _TOKENIZE)
+    _check_media_arguments(request)
+
+
+def _check_media_arguments(request: ChatCompletionRequest | TokenizeChatRequest) -> None:
+    """Give vLLM's answer without --trust-request-mm-kwargs."""
+    for name, changed, value in (
+        ("mm_processor_kwargs", "preprocessing", request.mm_processor_kwargs),
+        ("media_io_kwargs", "media loading", request.media_io_kwargs),
+    ):
+        if value:
+            raise validation_error(
+                f"Per-request {name} are disabled by default because they can change multimodal "
+                f"{changed} resource usage. Start the server with --trust-request-mm-kwargs only "
+                "when clients are trusted.",
+                name,
+            )
 
 
 def check_completion_served(request: CompletionRequest) -> None:
     """Refuse a request that sets a field that is not served; raises ApiError."""
-    _check(request, _COMPLETION)
-    # The logprobs of an echoed prompt are prompt logprobs.
-    if request.echo and request.logprobs is not None:
-        raise bad_request("`echo` together with `logprobs` is not supported yet.", "echo")
+    _check(request, _BOTH)
+    if request.suffix is not None:
+        raise _suffix_fault(request)
+    if request.prompt_embeds:
+        if request.echo:
+            raise bad_request("Echo is unsupported with prompt embeds.")
+        if request.prompt_logprobs is not None:
+            raise bad_request("prompt_logprobs is not compatible with prompt embeds.")
+        raise validation_error(
+            "You must set `--enable-prompt-embeds` to input `prompt_embeds`.", "prompt_embeds"
+        )
 
 
-def _check(request: ChatCompletionRequest | CompletionRequest, rows: Mapping[str, Test]) -> None:
+def _suffix_fault(request: CompletionRequest) -> ApiError:
+    """Give vLLM's answer to a suffix for a model that fills no gaps."""
+    prompt = request.prompt
+    if request.echo:
+        message = "Echo is unsupported with suffix."
+    elif request.prompt_embeds is not None:
+        message = "suffix is not supported with prompt_embeds"
+    elif request.truncate_prompt_tokens is not None:
+        message = "suffix is not supported with truncate_prompt_tokens"
+    elif isinstance(prompt, str) or all(isinstance(part, str) for part in prompt or ()):
+        message = "suffix is only supported for models with FIM completion rendering"
+    else:
+        message = "suffix requires text prompt input for FIM completion rendering"
+    return bad_request(message, "suffix")
+
+
+def _check(
+    request: ChatCompletionRequest | CompletionRequest | TokenizeChatRequest,
+    rows: Mapping[str, Test],
+) -> None:
     for name, asks in rows.items():
         if asks(getattr(request, name)):
             raise bad_request(f"`{name}` is not supported yet.", name)

@@ -35,19 +35,8 @@ class StreamOptions(Struct, frozen=True):
     continuous_usage_stats: bool | None = False
 
 
-class ResponseFormat(Struct, frozen=True):
-    """The form that the answer must have; "text" asks for nothing."""
-
-    type: Literal["text", "json_object", "json_schema", "structural_tag"]
-    json_schema: dict[str, object] | None = None
-
-
-class RepetitionDetection(Struct, frozen=True):
-    """When an answer that repeats itself is ended; sizes in tokens."""
-
-    max_pattern_size: int = 0
-    min_pattern_size: int = 0
-    min_count: int = 0
+ExtraArgument = str | int | float | list[str | int | float]
+"""A value for a custom part of the engine."""
 
 
 def new_request_id() -> str:
@@ -86,35 +75,6 @@ def check_stream_options(body: dict[str, object]) -> None:
         raise validation_error(
             "Stream options can only be defined when `stream=True`.", "stream_options"
         )
-
-
-def check_response_format(body: dict[str, object]) -> None:
-    """Refuse the format "json_schema" without a schema."""
-    response_format = body.get("response_format")
-    if (
-        isinstance(response_format, dict)
-        and response_format.get("type") == "json_schema"
-        and response_format.get("json_schema") is None
-    ):
-        raise validation_error(
-            "When response_format type is 'json_schema', the 'json_schema' field must be provided.",
-            "response_format",
-        )
-
-
-def count_constraints(body: dict[str, object], parameter: str | None) -> int:
-    """Count the kinds of constraints in `structured_outputs`, of which there may be one."""
-    constraints = body.get("structured_outputs")
-    if not isinstance(constraints, dict):
-        return 0
-    count = sum(constraints.get(kind) is not None for kind in ("json", "regex", "choice"))
-    if count > 1:
-        raise validation_error(
-            "You can only use one kind of constraints for structured outputs ('json', 'regex' or "
-            "'choice').",
-            parameter,
-        )
-    return count
 
 
 def check_cache_salt(body: dict[str, object]) -> None:

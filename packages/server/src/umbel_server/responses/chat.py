@@ -8,15 +8,27 @@ from collections.abc import Sequence
 import msgspec
 
 from umbel_chat import ChatDelta
-from umbel_engine import FinishReason
+from umbel_engine import FinishReason, WeightVersionSpan
 from umbel_server.responses.context import (
     AnswerContext,
     TimingMetrics,
     chat_prompt_details,
     timing_metrics,
 )
-from umbel_server.responses.logprobs import ChatLogprobs, chat_logprobs
+from umbel_server.responses.extras import (
+    NOTHING,
+    TransferParameters,
+    routed_experts,
+    weight_versions,
+)
+from umbel_server.responses.logprobs import (
+    ChatLogprobs,
+    PromptTokenLogprob,
+    chat_logprobs,
+    prompt_logprobs,
+)
 from umbel_server.usage import Usage, usage_of
+from umbel_text import PositionLogprobs
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -40,8 +52,8 @@ class ChatChoice(msgspec.Struct, frozen=True):
     finish_reason: FinishReason | None
     stop_reason: int | str | None
     token_ids: list[int] | None
-    routed_experts: None = None
-    weight_versions: None = None
+    routed_experts: str | None = None
+    weight_versions: list[WeightVersionSpan] | None = None
 
 
 class ChatCompletion(msgspec.Struct, frozen=True):
@@ -55,44 +67,34 @@ class ChatCompletion(msgspec.Struct, frozen=True):
     service_tier: None
     system_fingerprint: str | None
     usage: Usage
-    prompt_logprobs: None = None
+    prompt_logprobs: list[dict[int, PromptTokenLogprob] | None] | None = None
     prompt_token_ids: list[int] | None = None
-    prompt_text: None = None
-    kv_transfer_params: None = None
-    ec_transfer_params: None = None
+    prompt_text: str | None = None
+    kv_transfer_params: TransferParameters | None = None
+    ec_transfer_params: TransferParameters | None = None
     metrics: TimingMetrics | None = None
 
 
 def chat_completion(
-    context: AnswerContext, role: str, echo: str, deltas: Sequence[ChatDelta]
+    context: AnswerContext,
+    role: str,
+    echo: str,
+    deltas: Sequence[ChatDelta],
+    prompt: Sequence[PositionLogprobs | None] | None = None,
 ) -> bytes:
     """Render the answer from the whole output of each sample, in index order.
 
-    `echo` stands before the content of every choice.
+    `echo` stands before the content of every choice.  `prompt` has the log-probabilities of the
+    prompt, if they were asked for.
     """
-    choices = []
-    for index, delta in enumerate(deltas):
-        finish = delta.finish
-        logprobs = None
-        if context.top_logprobs is not None and delta.logprobs is not None:
-            logprobs = chat_logprobs(delta.logprobs, context.top_logprobs)
-        choices.append(
-            ChatChoice(
-                index,
-                Message(role, echo + delta.content),
-                logprobs,
-                finish.reason if finish is not None else None,
-                finish.stop_reason if finish is not None else None,
-                delta.token_ids if context.return_token_ids else None,
-            )
-        )
     first = deltas[0]
+    extras = first.extras or NOTHING
     body = ChatCompletion(
         context.id,
         "chat.completion",
         context.created,
         context.model,
-        choices,
+        [_choice(context, role, echo, index, delta) for index, delta in enumerate(deltas)],
         None,
         context.fingerprint,
         usage_of(
@@ -100,7 +102,30 @@ def chat_completion(
             sum(len(delta.token_ids) for delta in deltas),
             chat_prompt_details(context, first.prefill),
         ),
+        prompt_logprobs=None if prompt is None else prompt_logprobs(prompt),
         prompt_token_ids=context.prompt_token_ids[0] if context.return_token_ids else None,
+        prompt_text=context.prompt_text,
+        kv_transfer_params=extras.kv_transfer_params,
+        ec_transfer_params=extras.ec_transfer_params,
         metrics=timing_metrics(context, first.timing),
     )
     return msgspec.json.encode(body)
+
+
+def _choice(
+    context: AnswerContext, role: str, echo: str, index: int, delta: ChatDelta
+) -> ChatChoice:
+    finish, extras = delta.finish, delta.extras or NOTHING
+    logprobs = None
+    if context.logprobs is not None and delta.logprobs is not None:
+        logprobs = chat_logprobs(delta.logprobs, context.logprobs)
+    return ChatChoice(
+        index,
+        Message(role, echo + delta.content),
+        logprobs,
+        finish.reason if finish is not None else None,
+        finish.stop_reason if finish is not None else None,
+        delta.token_ids if context.return_token_ids else None,
+        routed_experts(extras),
+        weight_versions(context, extras),
+    )

@@ -13,6 +13,7 @@ from umbel_llm import RequestTiming
 from umbel_server.responses.context import AnswerContext, chat_prompt_details, timing_metrics
 from umbel_server.responses.errors import chat_failure
 from umbel_server.responses.events import DONE, events_head, plain_usage, usage_event
+from umbel_server.responses.extras import NOTHING, weight_versions
 from umbel_server.responses.logprobs import chat_logprobs
 
 encode = msgspec.json.encode
@@ -37,7 +38,7 @@ class ChatFrames:
         self._plain_end = plain_end + b'"kv_transfer_params":null}\n\n'
         # What makes an event more than its text.
         self._plain = not (
-            context.return_token_ids or context.continuous_usage or context.top_logprobs is not None
+            context.return_token_ids or context.continuous_usage or context.logprobs is not None
         )
 
     def begin(self) -> bytes:
@@ -46,8 +47,8 @@ class ChatFrames:
         usage = self._usage_field(0)
         ids = encode(context.prompt_token_ids[0]) if context.return_token_ids else b"null"
         end = b'"logprobs":null,"finish_reason":null}]%b' % usage
-        role = b'"role":%b,"content":""},%b,"prompt_token_ids":%b,"prompt_text":null}\n\n'
-        tail = role % (encode(self._role), end, ids)
+        role = b'"role":%b,"content":""},%b,"prompt_token_ids":%b,"prompt_text":%b}\n\n'
+        tail = role % (encode(self._role), end, ids, encode(context.prompt_text))
         frames = [opening + tail for opening in self._openings]
         if self._echo:
             tail = b'"content":%b},%b}\n\n' % (encode(self._echo), end)
@@ -72,7 +73,7 @@ class ChatFrames:
                     encode(item.content),
                     self._plain_end,
                 )
-            return self._event(position, item, b'"finish_reason":null,', b"", b"")
+            return self._event(position, item, b'"finish_reason":null,')
         self._generated[position] += count
         self._timing = item.timing
         reason = b'"finish_reason":%b,"stop_reason":%b,' % (
@@ -82,16 +83,25 @@ class ChatFrames:
         fingerprint = b""
         if not self._context.include_usage and self._context.fingerprint is not None:
             fingerprint = b',"system_fingerprint":%b' % encode(self._context.fingerprint)
-        return self._event(position, item, reason, b',"weight_versions":null', fingerprint)
+        extras = item.extras or NOTHING
+        versions = b',"weight_versions":%b' % encode(weight_versions(self._context, extras))
+        transfer = encode(extras.kv_transfer_params)
+        return self._event(position, item, reason, versions, fingerprint, transfer)
 
     def _event(
-        self, position: int, item: ChatDelta, reason: bytes, versions: bytes, fingerprint: bytes
+        self,
+        position: int,
+        item: ChatDelta,
+        reason: bytes,
+        versions: bytes = b"",
+        fingerprint: bytes = b"",
+        transfer: bytes = b"null",
     ) -> bytes:
         context = self._context
         logprobs = b"null"
-        if context.top_logprobs is not None and item.logprobs is not None:
-            logprobs = encode(chat_logprobs(item.logprobs, context.top_logprobs))
-        return b'%b"content":%b},"logprobs":%b,%b"token_ids":%b%b}]%b%b,%b}\n\n' % (
+        if context.logprobs is not None and item.logprobs is not None:
+            logprobs = encode(chat_logprobs(item.logprobs, context.logprobs))
+        return b'%b"content":%b},"logprobs":%b,%b"token_ids":%b%b}]%b%b,%b%b}\n\n' % (
             self._openings[position],
             encode(item.content),
             logprobs,
@@ -100,7 +110,8 @@ class ChatFrames:
             versions,
             self._usage_field(self._generated[position]),
             fingerprint,
-            b'"kv_transfer_params":null',
+            b'"kv_transfer_params":',
+            transfer,
         )
 
     def _usage_field(self, generated: int) -> bytes:

@@ -7,14 +7,25 @@ from collections.abc import Sequence
 
 import msgspec
 
-from umbel_engine import FinishReason
+from umbel_engine import FinishReason, WeightVersionSpan
 from umbel_server.responses.context import (
     AnswerContext,
     TimingMetrics,
     completion_prompt_details,
     timing_metrics,
 )
-from umbel_server.responses.logprobs import CompletionLogprobs, CompletionLogprobsWriter
+from umbel_server.responses.echo import Echo
+from umbel_server.responses.extras import (
+    NOTHING,
+    TransferParameters,
+    routed_experts,
+    weight_versions,
+)
+from umbel_server.responses.logprobs import (
+    CompletionLogprobs,
+    CompletionLogprobsWriter,
+    PromptTokenLogprob,
+)
 from umbel_server.usage import Usage, usage_of
 from umbel_text import TextDelta
 
@@ -28,10 +39,10 @@ class CompletionChoice(msgspec.Struct, frozen=True):
     finish_reason: FinishReason | None
     stop_reason: int | str | None
     token_ids: list[int] | None
-    prompt_logprobs: None
+    prompt_logprobs: list[dict[int, PromptTokenLogprob] | None] | None
     prompt_token_ids: list[int] | None
-    routed_experts: None = None
-    weight_versions: None = None
+    routed_experts: str | None = None
+    weight_versions: list[WeightVersionSpan] | None = None
 
 
 class Completion(msgspec.Struct, frozen=True):
@@ -45,55 +56,62 @@ class Completion(msgspec.Struct, frozen=True):
     service_tier: None
     system_fingerprint: str | None
     usage: Usage
-    kv_transfer_params: None = None
-    ec_transfer_params: None = None
+    kv_transfer_params: TransferParameters | None = None
+    ec_transfer_params: TransferParameters | None = None
     metrics: TimingMetrics | None = None
 
 
 def completion(
     context: AnswerContext,
-    echoes: Sequence[str] | None,
-    prompt_only: bool,
+    echo: Echo,
     deltas: Sequence[TextDelta],
+    generated: int | None = None,
 ) -> bytes:
     """Render the answer from the whole output of each sample, prompt by prompt.
 
-    `echoes` has the text that stands before the choices of each prompt, or is None.  With
-    `prompt_only` nothing but that shows: the engine had to generate a token that nobody asked for.
+    `generated` counts the tokens of the usage, if there were more samples than these.
     """
-    choices = []
-    for index, delta in enumerate(deltas):
-        prompt = index // context.n
-        finish = delta.finish
-        logprobs = None
-        if context.top_logprobs is not None and delta.logprobs is not None:
-            writer = CompletionLogprobsWriter()
-            logprobs = writer.feed(delta.logprobs, context.top_logprobs)
-        choices.append(
-            CompletionChoice(
-                index,
-                (echoes[prompt] if echoes else "") + ("" if prompt_only else delta.text),
-                logprobs,
-                finish.reason if finish is not None else None,
-                finish.stop_reason if finish is not None else None,
-                delta.token_ids if context.return_token_ids else None,
-                None,
-                context.prompt_token_ids[prompt] if context.return_token_ids else None,
-            )
-        )
+    for index in range(0, len(deltas), context.n):
+        echo.see(index // context.n, deltas[index].prompt_logprobs)
+    if generated is None:
+        generated = sum(len(delta.token_ids) for delta in deltas)
+    first = deltas[0]
+    extras = first.extras or NOTHING
     body = Completion(
         context.id,
         "text_completion",
         context.created,
         context.model,
-        choices,
+        [_choice(context, echo, index, delta) for index, delta in enumerate(deltas)],
         None,
         context.fingerprint,
         usage_of(
-            context.prompt_tokens,
-            sum(len(delta.token_ids) for delta in deltas),
-            completion_prompt_details(context, deltas[0].prefill),
+            context.prompt_tokens, generated, completion_prompt_details(context, first.prefill)
         ),
-        metrics=timing_metrics(context, deltas[0].timing),
+        extras.kv_transfer_params,
+        extras.ec_transfer_params,
+        timing_metrics(context, first.timing),
     )
     return msgspec.json.encode(body)
+
+
+def _choice(context: AnswerContext, echo: Echo, index: int, delta: TextDelta) -> CompletionChoice:
+    prompt = index // context.n
+    finish, extras = delta.finish, delta.extras or NOTHING
+    logprobs = None
+    if context.logprobs is not None and delta.logprobs is not None:
+        writer = CompletionLogprobsWriter(context.logprobs)
+        positions = [] if echo.prompt_only else delta.logprobs
+        logprobs = writer.feed([*echo.positions(prompt), *positions], echo.first_token(prompt))
+    return CompletionChoice(
+        index,
+        echo.text(prompt) + ("" if echo.prompt_only else delta.text),
+        logprobs,
+        finish.reason if finish is not None else None,
+        finish.stop_reason if finish is not None else None,
+        delta.token_ids if context.return_token_ids else None,
+        echo.prompt_logprobs(prompt),
+        context.prompt_token_ids[prompt] if context.return_token_ids else None,
+        routed_experts(extras),
+        weight_versions(context, extras),
+    )

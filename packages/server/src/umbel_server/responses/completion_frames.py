@@ -3,8 +3,6 @@
 Fields, order and nulls are those of vllm/entrypoints/openai/completion/serving.py.
 """
 
-from collections.abc import Sequence
-
 import msgspec
 
 from umbel_engine import PrefillStats
@@ -14,8 +12,10 @@ from umbel_server.responses.context import (
     completion_prompt_details,
     timing_metrics,
 )
+from umbel_server.responses.echo import Echo
 from umbel_server.responses.errors import completion_failure
 from umbel_server.responses.events import DONE, events_head, plain_usage, usage_event
+from umbel_server.responses.extras import NOTHING, weight_versions
 from umbel_server.responses.logprobs import CompletionLogprobsWriter
 from umbel_text import TextDelta
 
@@ -23,26 +23,21 @@ encode = msgspec.json.encode
 
 
 class CompletionFrames:
-    """Renders one streamed answer; see `umbel_server.writer.Frames`.
+    """Renders one streamed answer; see `umbel_server.writer.Frames`."""
 
-    `echoes` has the text that stands before the choices of each prompt, or is None.  With
-    `prompt_only` nothing but that shows.
-    """
-
-    def __init__(
-        self, context: AnswerContext, echoes: Sequence[str] | None, prompt_only: bool
-    ) -> None:
+    def __init__(self, context: AnswerContext, echo: Echo) -> None:
         count = context.n * len(context.prompt_token_ids)
         self._context = context
-        self._echoes = echoes
-        self._prompt_only = prompt_only
+        self._echo = echo
         self._head = events_head(context, "text_completion")
         self._openings = [
             self._head + b'"choices":[{"index":%d,"text":' % index for index in range(count)
         ]
         self._introduced = [False] * count
         self._generated = [0] * count
-        self._logprobs = [CompletionLogprobsWriter() for _ in range(count)]
+        self._logprobs: list[CompletionLogprobsWriter] = []
+        if context.logprobs is not None:
+            self._logprobs = [CompletionLogprobsWriter(context.logprobs) for _ in range(count)]
         self._prefill: PrefillStats | None = None
         self._timing: RequestTiming | None = None
         self._plain_end = (
@@ -53,8 +48,8 @@ class CompletionFrames:
         self._plain = not (
             context.return_token_ids
             or context.continuous_usage
-            or context.top_logprobs is not None
-            or echoes is not None
+            or context.logprobs is not None
+            or echo.is_on
         )
 
     def begin(self) -> bytes:
@@ -77,39 +72,48 @@ class CompletionFrames:
         return self._event(position, item)
 
     def _event(self, position: int, item: TextDelta) -> bytes:
-        context = self._context
-        prompt = context.prompt_token_ids[position // context.n]
-        text, prompt_token_ids = "" if self._prompt_only else item.text, b"null"
-        if not self._introduced[position]:
-            self._introduced[position] = True
-            if self._echoes is not None:
-                text = self._echoes[position // context.n] + text
-            if self._echoes is not None or context.return_token_ids:
-                prompt_token_ids = encode(prompt)
-        logprobs = b"null"
-        if context.top_logprobs is not None and item.logprobs is not None:
-            writer = self._logprobs[position]
-            logprobs = encode(writer.feed(item.logprobs, context.top_logprobs))
-        finish = item.finish
+        context, echo = self._context, self._echo
+        prompt = position // context.n
+        is_first = not self._introduced[position]
+        self._introduced[position] = True
+        text, prompt_token_ids = item.text, b"null"
+        if is_first and echo.is_on:
+            text = echo.text(prompt) + ("" if echo.prompt_only else text)
+        if is_first and (echo.is_on or context.return_token_ids):
+            prompt_token_ids = encode(context.prompt_token_ids[prompt])
+        finish, extras = item.finish, item.extras or NOTHING
         usage = fingerprint = b""
         if context.continuous_usage:
-            usage = plain_usage(len(prompt), self._generated[position])
+            usage = plain_usage(len(context.prompt_token_ids[prompt]), self._generated[position])
         if finish is not None and not context.include_usage and context.fingerprint is not None:
             fingerprint = b',"system_fingerprint":%b' % encode(context.fingerprint)
         return (
             b'%b%b,"logprobs":%b,"finish_reason":%b,"stop_reason":%b,"prompt_token_ids":%b,'
-            b'"token_ids":%b,"weight_versions":null}]%b%b,"kv_transfer_params":null}\n\n'
+            b'"token_ids":%b,"weight_versions":%b}]%b%b,"kv_transfer_params":%b}\n\n'
         ) % (
             self._openings[position],
             encode(text),
-            logprobs,
+            self._logprobs_field(position, item, is_first),
             encode(finish.reason) if finish is not None else b"null",
             encode(finish.stop_reason) if finish is not None else b"null",
             prompt_token_ids,
             encode(item.token_ids) if context.return_token_ids else b"null",
+            encode(weight_versions(context, extras)),
             usage,
             fingerprint,
+            encode(extras.kv_transfer_params),
         )
+
+    def _logprobs_field(self, position: int, item: TextDelta, is_first: bool) -> bytes:
+        if not self._logprobs or item.logprobs is None:
+            return b"null"
+        echo, writer = self._echo, self._logprobs[position]
+        if not (is_first and echo.is_on):
+            return encode(writer.feed(item.logprobs))
+        prompt = position // self._context.n
+        echo.see(prompt, item.prompt_logprobs)
+        positions = [] if echo.prompt_only else item.logprobs
+        return encode(writer.feed([*echo.positions(prompt), *positions], echo.first_token(prompt)))
 
     def end(self) -> bytes:
         """Give the usage of the whole answer, if it was asked for, and the end."""

@@ -4,6 +4,7 @@ import msgspec
 
 from umbel_engine import PrefillStats
 from umbel_llm import RequestTiming
+from umbel_server.responses.logprobs import Display
 from umbel_server.usage import PromptTokensDetails
 
 
@@ -11,8 +12,9 @@ class AnswerContext(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of an answer before its first token.
 
     `created` is in seconds of the wall clock.  `prompt_token_ids` has one prompt per fan-out; a
-    choice belongs to the prompt `index // n`.  `top_logprobs` is None when no logprobs were asked
-    for.  `prompt_details` and `timing` say whether the server reports them.
+    choice belongs to the prompt `index // n`.  `logprobs` says how they are shown, None when none were
+    asked for.  `prompt_text` is the rendered prompt where it is to be returned.  `prompt_details` and
+    `timing` say whether the server reports them.
     """
 
     id: str
@@ -21,8 +23,10 @@ class AnswerContext(msgspec.Struct, frozen=True, kw_only=True):
     fingerprint: str | None
     n: int
     prompt_token_ids: list[list[int]]
-    top_logprobs: int | None = None
+    logprobs: Display | None = None
+    prompt_text: str | None = None
     return_token_ids: bool = False
+    return_weight_versions: bool = False
     include_usage: bool = False
     continuous_usage: bool = False
     prompt_details: bool = False

@@ -21,7 +21,7 @@ from umbel_server.responses.chat import chat_completion
 from umbel_server.responses.chat_frames import ChatFrames
 from umbel_server.server import SERVER, Server
 from umbel_server.writer import stream
-from umbel_text import LoweredRequest
+from umbel_text import LoweredRequest, decode_prompt_logprobs
 
 
 async def create_chat_completion(http: web.Request) -> web.StreamResponse:
@@ -54,18 +54,33 @@ async def _answer(
     lowered: LoweredRequest,
 ) -> web.StreamResponse:
     role, echo = _role_and_echo(server, body, request)
-    context = answer_context(server, exchange, body, [lowered], _top_logprobs(body))
+    prompt_text = None
+    if body.return_prompt_text:
+        prompt_text = str(lowered.request.prompt)
+    context = answer_context(server, exchange, body, [lowered], _top_logprobs(body), prompt_text)
     samples = server.chat.chat_n(lowered, exchange.n)
     if body.stream:
         return await stream(http, samples, ChatFrames(context, role, echo, exchange.n))
     deltas = await collect(http, samples)
-    return web.Response(
-        body=chat_completion(context, role, echo, deltas), content_type="application/json"
-    )
+    prompt = None
+    if (number := lowered.sampling.prompt_logprobs) is not None:
+        tokenizer = server.chat.text.model.tokenizer
+        prompt = decode_prompt_logprobs(tokenizer, deltas[0].prompt_logprobs, number)
+    answer = chat_completion(context, role, echo, deltas, prompt)
+    return web.Response(body=answer, content_type="application/json")
 
 
 def _top_logprobs(body: ChatCompletionRequest) -> int | None:
     return body.top_logprobs if body.logprobs else None
+
+
+def _prompt_logprobs(body: ChatCompletionRequest) -> int | None:
+    """Give the log-probabilities that are wanted of the prompt; a stream has no place for them."""
+    if body.stream:
+        return None
+    if body.prompt_logprobs is None and body.echo:
+        return body.top_logprobs
+    return body.prompt_logprobs
 
 
 def _role_and_echo(
@@ -92,13 +107,18 @@ def _chat_request(body: ChatCompletionRequest, exchange: Exchange) -> ChatReques
     return ChatRequest(
         request_id=exchange.id,
         messages=list(body.messages),
-        sampling=sampling_options(body, max_tokens, _top_logprobs(body)),
+        sampling=sampling_options(body, max_tokens, _top_logprobs(body), _prompt_logprobs(body)),
         arrival_time=exchange.arrival_time,
         add_generation_prompt=body.add_generation_prompt,
         continue_final_message=body.continue_final_message,
-        template_arguments=body.chat_template_kwargs or {},
+        template_arguments=_template_arguments(body),
+        documents=body.documents,
+        chat_template=body.chat_template,
         add_special_tokens=body.add_special_tokens,
         max_tokens_name="max_completion_tokens" if by_new_name else "max_tokens",
+        truncate_prompt_tokens=body.truncate_prompt_tokens,
+        truncation_side=body.truncation_side,
+        return_token_offsets=bool(body.return_token_offsets),
         stream_interval=stream_interval(body),
         cache_salt=body.cache_salt,
         data_parallel_rank=exchange.data_parallel_rank,
@@ -106,6 +126,15 @@ def _chat_request(body: ChatCompletionRequest, exchange: Exchange) -> ChatReques
         session_id=exchange.session_id,
         trace_headers=exchange.trace_headers,
     )
+
+
+def _template_arguments(body: ChatCompletionRequest) -> dict[str, object]:
+    """Give the template's arguments; how much to reason is one of them, under two names."""
+    arguments = dict(body.chat_template_kwargs or {})
+    if (effort := body.reasoning_effort) is not None:
+        arguments.setdefault("enable_thinking", effort != "none")
+        arguments["reasoning_effort"] = effort
+    return arguments
 
 
 def add_chat_routes(app: web.Application) -> None:

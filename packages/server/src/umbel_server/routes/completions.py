@@ -4,7 +4,8 @@ import time
 
 from aiohttp import web
 
-from umbel_engine import merge
+from umbel_engine import Samples, merge
+from umbel_server.best_of import best
 from umbel_server.collect import collect
 from umbel_server.errors import validation_error
 from umbel_server.exchange import (
@@ -16,13 +17,16 @@ from umbel_server.exchange import (
     stream_interval,
 )
 from umbel_server.requests.completion import CompletionRequest, read_completion_request
+from umbel_server.requests.limits import check_best_of
 from umbel_server.requests.sampling import sampling_options
 from umbel_server.requests.served import check_completion_served
 from umbel_server.responses.completion import completion
 from umbel_server.responses.completion_frames import CompletionFrames
+from umbel_server.responses.context import AnswerContext
+from umbel_server.responses.echo import Echo
 from umbel_server.server import SERVER, Server
 from umbel_server.writer import stream
-from umbel_text import LoweredRequest, TextRequest
+from umbel_text import LoweredRequest, TextDelta, TextRequest
 
 
 async def create_completion(http: web.Request) -> web.StreamResponse:
@@ -31,8 +35,10 @@ async def create_completion(http: web.Request) -> web.StreamResponse:
     with server.counted():
         body, exchange, requests = await read_completion(http, server)
         server.chat.text.llm.client.check_alive()
-        lowered = await aside(http, lower_all, server, requests, exchange.n)
-        return await _answer(http, server, body, exchange, lowered)
+        limit = server.options.max_n_sequences
+        best_of = check_best_of(body.best_of, exchange.n, body.stream, limit)
+        lowered = await aside(http, lower_all, server, requests, best_of)
+        return await _answer(http, server, body, exchange, lowered, best_of)
 
 
 async def read_completion(
@@ -74,19 +80,41 @@ async def _answer(
     body: CompletionRequest,
     exchange: Exchange,
     lowered: list[LoweredRequest],
+    best_of: int,
 ) -> web.StreamResponse:
     text = server.chat.text
     context = answer_context(server, exchange, body, lowered, body.logprobs)
-    echoes = [_echo(server, body, prompt) for prompt in lowered] if body.echo else None
-    samples = merge(*(text.generate_n(prompt, exchange.n) for prompt in lowered))
-    prompt_only = bool(body.echo and body.max_tokens == 0)
-    if body.stream:
-        frames = CompletionFrames(context, echoes, prompt_only)
-        return await stream(http, samples, frames)
-    deltas = await collect(http, samples)
-    return web.Response(
-        body=completion(context, echoes, prompt_only, deltas), content_type="application/json"
+    echo = Echo(
+        text.model.tokenizer,
+        context.prompt_token_ids,
+        [_echo(server, body, prompt) for prompt in lowered] if body.echo else None,
+        bool(body.echo and body.max_tokens == 0),
+        lowered[0].sampling.prompt_logprobs,
     )
+    samples = merge(*(text.generate_n(prompt, best_of) for prompt in lowered))
+    if body.stream:
+        return await stream(http, samples, CompletionFrames(context, echo))
+    answer = await _collect(http, samples, context, echo, best_of)
+    return web.Response(body=answer, content_type="application/json")
+
+
+async def _collect(
+    http: web.Request,
+    samples: Samples[TextDelta],
+    context: AnswerContext,
+    echo: Echo,
+    best_of: int,
+) -> bytes:
+    deltas = await collect(http, samples)
+    if best_of == context.n:
+        return completion(context, echo, deltas)
+    generated = sum(len(delta.token_ids) for delta in deltas)
+    chosen = [
+        delta
+        for start in range(0, len(deltas), best_of)
+        for delta in best(deltas[start : start + best_of], context.n)
+    ]
+    return completion(context, echo, chosen, generated)
 
 
 def _echo(server: Server, body: CompletionRequest, lowered: LoweredRequest) -> str:
@@ -110,9 +138,12 @@ def _text_request(
         request_id=f"{exchange.id}-{index}",
         response_id=exchange.id,
         prompt=prompt,
-        sampling=sampling_options(body, max_tokens, body.logprobs),
+        sampling=sampling_options(body, max_tokens, _logprobs(body), _prompt_logprobs(body)),
         arrival_time=exchange.arrival_time,
         add_special_tokens=body.add_special_tokens,
+        truncate_prompt_tokens=body.truncate_prompt_tokens,
+        truncation_side=body.truncation_side,
+        return_token_offsets=bool(body.return_token_offsets),
         stream_interval=stream_interval(body),
         cache_salt=body.cache_salt,
         data_parallel_rank=exchange.data_parallel_rank,
@@ -120,6 +151,17 @@ def _text_request(
         session_id=exchange.session_id,
         trace_headers=exchange.trace_headers,
     )
+
+
+def _logprobs(body: CompletionRequest) -> int | None:
+    """Give the log-probabilities to ask for; choosing the best takes those of the samples."""
+    if body.logprobs is None and body.best_of is not None and body.best_of > body.n:
+        return 0
+    return body.logprobs
+
+
+def _prompt_logprobs(body: CompletionRequest) -> int | None:
+    return body.logprobs if body.prompt_logprobs is None and body.echo else body.prompt_logprobs
 
 
 def add_completion_routes(app: web.Application) -> None:

@@ -1,0 +1,80 @@
+"""From text to tokens and back; no engine is asked."""
+
+import msgspec
+from aiohttp import web
+
+from umbel_chat import ChatRequest
+from umbel_server.exchange import aside, read_object
+from umbel_server.requests.served import check_tokenize_served
+from umbel_server.requests.tokenize import (
+    TokenizeChatRequest,
+    TokenizeRequest,
+    read_detokenize_request,
+    read_tokenize_request,
+)
+from umbel_server.responses.tokenize import DetokenizeResponse, TokenizeResponse, tokenizer_info
+from umbel_server.server import SERVER, Server
+from umbel_text import SamplingOptions
+
+
+async def tokenize(http: web.Request) -> web.Response:
+    """Give the tokens of a text or of a conversation, of whatever length."""
+    server = http.app[SERVER]
+    body = read_tokenize_request(await read_object(http))
+    server.check_model(body.model)
+    if isinstance(body, TokenizeChatRequest):
+        check_tokenize_served(body)
+    return _json(await aside(http, _tokenize, server, body))
+
+
+async def detokenize(http: web.Request) -> web.Response:
+    """Give the text of tokens, special ones included."""
+    server = http.app[SERVER]
+    body = read_detokenize_request(await read_object(http))
+    server.check_model(body.model)
+    decode = server.chat.text.model.tokenizer.decode
+    text = await aside(http, decode, body.tokens, skip_special_tokens=False)
+    return _json(msgspec.json.encode(DetokenizeResponse(text)))
+
+
+async def describe_tokenizer(http: web.Request) -> web.Response:
+    """Give the tokenizer's configuration."""
+    chat = http.app[SERVER].chat
+    return _json(tokenizer_info(chat.text.model.tokenizer, chat.model.template.source))
+
+
+def _tokenize(server: Server, body: TokenizeRequest) -> bytes:
+    model = server.chat.text.model
+    if isinstance(body, TokenizeChatRequest):
+        text = server.chat.render(_chat_request(body))
+    else:
+        text = body.prompt
+    token_ids = model.tokenizer.encode(text, body.add_special_tokens)
+    pieces = model.tokenizer.pieces(token_ids) if body.return_token_strs else None
+    return msgspec.json.encode(
+        TokenizeResponse(len(token_ids), model.max_model_len, token_ids, pieces)
+    )
+
+
+def _chat_request(body: TokenizeChatRequest) -> ChatRequest:
+    return ChatRequest(
+        request_id="tokenize",
+        messages=list(body.messages),
+        sampling=SamplingOptions(),
+        add_generation_prompt=body.add_generation_prompt,
+        continue_final_message=body.continue_final_message,
+        template_arguments=body.chat_template_kwargs or {},
+        chat_template=body.chat_template,
+    )
+
+
+def _json(body: bytes) -> web.Response:
+    return web.Response(body=body, content_type="application/json")
+
+
+def add_tokenize_routes(app: web.Application) -> None:
+    """Add the routes of this module; that of the tokenizer's description only when it is wanted."""
+    app.router.add_post("/tokenize", tokenize)
+    app.router.add_post("/detokenize", detokenize)
+    if app[SERVER].options.enable_tokenizer_info_endpoint:
+        app.router.add_get("/tokenizer_info", describe_tokenizer, allow_head=False)
