@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from umbel_server.cli import make_parser, settings_of
-from umbel_server.requests import served
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -41,8 +40,9 @@ class Recorder(dict):
         return default
 
 
-def test_the_table_of_flags_is_up_to_date():
-    script = ROOT / "scripts" / "flags_table.py"
+@pytest.mark.parametrize("name", ["flags_table.py", "compatibility.py"])
+def test_the_tables_that_are_written_from_the_code_are_up_to_date(name):
+    script = ROOT / "scripts" / name
     checked = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True)
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
@@ -53,14 +53,6 @@ def test_the_environment_variables_are_those_that_are_read(document_text):
     documented = first_column(section(document_text("docs/operations.md"), "Environment variables"))
     # The engine layer reads this one, for the sample model alone.
     assert set(documented) == environ.read | {"XDG_CACHE_HOME"}
-
-
-def test_every_field_that_is_not_served_is_listed(document_text):
-    listed = section(document_text("docs/compatibility.md"), "Fields that are not served")
-    names = set(re.findall(r"`([a-z_]+)`", listed))
-    ignored = {"user", "parallel_tool_calls"}
-    besides = {"param", "length_penalty"}
-    assert names - ignored - besides == set(served._CHAT)
 
 
 async def test_the_routes_are_those_that_are_served(document_text, serve):
