@@ -104,12 +104,30 @@ def test_the_text_of_a_token_is_what_it_decodes_to_by_itself(byte_level: Tokeniz
     assert byte_level.token_text(-1) == ""
 
 
+def test_pieces_are_tokens_as_they_stand_in_the_vocabulary(
+    byte_level: Tokenizer, byte_fallback: Tokenizer
+) -> None:
+    ids = byte_level.encode("\u00df<|end|>")
+    assert byte_level.pieces(ids) == ["\u00c3", "\u0141", "<|end|>"]
+    pieces = byte_fallback.pieces(byte_fallback.encode("th\u5b66"))
+    assert pieces == ["\u2581th", "<0xE5>", "<0xAD>", "<0xA6>"]
+    for token_id in (-1, byte_level.max_token_id + 1, 2**64):
+        assert byte_level.pieces([token_id]) == [""]
+
+
 def test_a_space_that_decoding_drops_is_put_back(byte_fallback: Tokenizer) -> None:
     backend = byte_fallback.backend
     for token, text in (("▁", " "), ("▁▁", "  "), ("▁th", " th"), ("th", "th")):
         token_id = backend.token_to_id(token)
         assert token_id is not None
         assert byte_fallback.token_text(token_id) == text
+
+
+def test_the_config_is_kept(model_folder: Any) -> None:
+    assert Tokenizer.from_folder(model_folder.path).config == {}
+    config = {"tokenizer_class": "Qwen2TokenizerFast", "eos_token": "<|end|>", "padding": None}
+    model_folder.write("tokenizer_config.json", json.dumps(config))
+    assert Tokenizer.from_folder(model_folder.path).config == config
 
 
 def test_special_tokens_are_named_by_the_config(model_folder: Any) -> None:

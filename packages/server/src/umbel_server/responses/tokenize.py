@@ -3,8 +3,6 @@
 Fields and order are those of vllm/entrypoints/serve/tokenize/protocol.py.
 """
 
-import json
-
 import msgspec
 
 from umbel_text import Tokenizer
@@ -51,8 +49,7 @@ def tokenizer_info(tokenizer: Tokenizer, chat_template: str | None) -> bytes:
         info["tokenizer_class"] = UNNAMED_CLASS
     if chat_template is not None:
         info["chat_template"] = chat_template
-    # Configurations have numbers of more than 64 bits: 10^30 as the length of what has no limit.
-    return json.dumps(info, separators=(",", ":")).encode()
+    return msgspec.json.encode(info)
 
 
 def _plain(value: object) -> object:
