@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from umbel_server.cli import make_parser
+from umbel_server.flags import make_parser
 
 DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "operations.md"
 BEGIN = "<!-- Written by scripts/flags_table.py: begin -->\n"

@@ -8,6 +8,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from hypothesis import settings
+
+# For a long run of the fuzz tests by hand, with examples that are new each time:
+#   pytest tests/server/test_fuzz.py --hypothesis-profile thorough -o faulthandler_timeout=0
+settings.register_profile("thorough", max_examples=20_000, derandomize=False)
 
 ROOT = Path(__file__).resolve().parent.parent
 

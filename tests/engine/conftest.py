@@ -23,6 +23,8 @@ ON_BOTH_LOOPS = {
     "test_reader.py",
     "test_client.py",
     "test_samples.py",
+    "test_hand_overs.py",
+    "test_endings.py",
     "test_mock.py",
     "test_process.py",
 }

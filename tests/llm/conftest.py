@@ -6,15 +6,19 @@ from contextlib import AsyncExitStack
 
 import pytest
 from hypothesis import settings
-from prometheus_client import CollectorRegistry
 
 from umbel_engine import EngineClient, EngineOptions, SamplingParams
 from umbel_engine.mock import MockEngine, Script
+from umbel_engine.wire import ReadyResponse
 from umbel_llm import GenerateRequest, Llm, LlmMetrics
+
+from .exposition import Exposition
 
 # Shared machines stall now and then; nothing here is about time.
 settings.register_profile("umbel", deadline=None, database=None)
 settings.load_profile("umbel")
+
+MAX_MODEL_LEN = 2000
 
 Connect = Callable[..., Awaitable[tuple[Llm, list[MockEngine]]]]
 
@@ -89,31 +93,18 @@ def step() -> Callable[[Llm, MockEngine], Awaitable[None]]:
     return step
 
 
-class Scrape:
-    """What a scrape of the metrics of one engine gives."""
-
-    def __init__(self, metrics: LlmMetrics) -> None:
-        self._registry = CollectorRegistry()
-        self._registry.register(metrics)
-
-    def value(self, name: str, **labels: str) -> float | None:
-        labels = {"model_name": "m", "engine": "0", **labels}
-        return self._registry.get_sample_value(f"vllm:{name}", labels)
-
-    def histogram(self, name: str) -> tuple[float | None, float | None]:
-        """Count and sum."""
-        return self.value(f"{name}_count"), self.value(f"{name}_sum")
-
-    def finished(self) -> dict[str, float]:
-        """How many samples ended for each reason, where any did."""
-        reasons = ("stop", "length", "abort", "error", "repetition")
-        counts = {
-            reason: self.value("request_success_total", finished_reason=reason)
-            for reason in reasons
-        }
-        return {reason: count for reason, count in counts.items() if count}
+@pytest.fixture
+def scrape() -> type[Exposition]:
+    return Exposition
 
 
 @pytest.fixture
-def scrape() -> type[Scrape]:
-    return Scrape
+def metrics() -> LlmMetrics:
+    """Metrics of two engines, of which nothing was counted yet."""
+    ready = ReadyResponse(MAX_MODEL_LEN, num_gpu_blocks=100)
+    return LlmMetrics("m", [(0, ready), (1, ready)], MAX_MODEL_LEN)
+
+
+@pytest.fixture
+def exposed(metrics: LlmMetrics) -> Exposition:
+    return Exposition(metrics)

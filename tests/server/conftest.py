@@ -9,6 +9,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import NamedTuple
 
 import aiohttp
+import msgspec
+import numpy as np
 import pytest
 import tokenizers
 import uvloop
@@ -18,14 +20,19 @@ from prometheus_client.parser import text_string_to_metric_families
 from tokenizers import decoders, models, pre_tokenizers
 
 from umbel_chat import ChatLlm, ChatModel, ChatTemplate, PlainTextProcessor, load_chat_template
-from umbel_engine import EngineClient, EngineOptions
+from umbel_engine import EngineClient, EngineOptions, Logprobs
 from umbel_engine.mock import DEFAULT_READY, MockEngine, tokens
 from umbel_llm import Llm, LlmMetrics
 from umbel_server import ServerOptions, create_app
 from umbel_server.server import SERVER
 from umbel_text import TextLlm, load_text_model
 
-ON_BOTH_LOOPS = {"test_disconnects.py", "test_streams.py"}
+ON_BOTH_LOOPS = {
+    "test_choices.py",
+    "test_connections.py",
+    "test_disconnects.py",
+    "test_streams.py",
+}
 
 TIMEOUT = 10
 """Seconds after which something that does not come is given up."""
@@ -305,6 +312,13 @@ class Served:
             await client.post(path, **body)
         return client
 
+    async def in_steps(self, adds, asking):
+        """Let the engine begin when it has all requests, so that they go in step."""
+        task = asyncio.ensure_future(asking)
+        await self.engine.wait_adds(adds)
+        self.engine.resume()
+        return await task
+
     async def step(self):
         """Let the engine make one step, and wait until it has been handed over."""
         arrived = asyncio.Event()
@@ -360,6 +374,7 @@ async def serving(
     max_logprobs=20,
     override=None,
     template_arguments=None,
+    trust_request_template=False,
     engine_options=None,
     **options,
 ):
@@ -379,7 +394,13 @@ async def serving(
             Llm(client, metrics),
         )
         template = ChatTemplate(load_chat_template(folder), text.model.tokenizer.special_tokens)
-        chat = ChatLlm(ChatModel(name, template), text, new_processor)
+        model = ChatModel(
+            name,
+            template,
+            template_arguments=template_arguments or {},
+            trust_request_template=trust_request_template,
+        )
+        chat = ChatLlm(model, text, new_processor)
         app = create_app(chat, ServerOptions(**options), registry)
         runner = web.AppRunner(
             app, handler_cancellation=handler_cancellation, access_log=None, shutdown_timeout=5
@@ -442,6 +463,31 @@ def unhurried(serve):
         return client
 
     return unhurried
+
+
+@pytest.fixture
+def rows():
+    """Write log-probabilities: per position a token's id and value, and those of its rivals."""
+
+    def rows(*positions):
+        table = np.array([list(position.items()) for position in positions], np.float64)
+        ids, values = table[:, :, 0].astype(np.int64), table[:, :, 1].astype(np.float32)
+        return Logprobs(ids, values, np.ones(len(positions), np.int64))
+
+    return rows
+
+
+@pytest.fixture
+def sent():
+    """Give what an engine was asked for, which must be the same for all but for the seeds."""
+
+    def sent(engine):
+        params = [msgspec.structs.replace(add.sampling_params, seed=None) for add in engine.adds]
+        assert params
+        assert all(one == params[0] for one in params)
+        return params[0]
+
+    return sent
 
 
 @pytest.fixture

@@ -1,11 +1,20 @@
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import pre_tokenizers
 
-from umbel_engine import ABORTED, EngineCoreOutput, Finish, Logprobs, PrefillStats, Step
+from umbel_engine import (
+    ABORTED,
+    EngineCoreOutput,
+    Extras,
+    Finish,
+    Logprobs,
+    PrefillStats,
+    Step,
+)
 from umbel_engine.mock import made_up_logprobs
 from umbel_engine.tensors import from_array
 from umbel_engine.wire import EVENT_QUEUED, EVENT_SCHEDULED, EngineEvent, LogprobsArrays
@@ -266,6 +275,62 @@ def test_surplus_tokens_of_the_step_are_dropped_with_their_logprobs(
     assert delta.token_ids == ids[:5]
     assert delta.logprobs is not None
     assert [position[0].token_id for position in delta.logprobs] == ids[:5]
+
+
+def test_surplus_tokens_of_the_step_take_their_experts_with_them(
+    start: Callable[..., Sampled], spell: Spell
+) -> None:
+    sample = start(stop=["END"])
+    ids = spell("abENDxyz")
+    sample.feed(ids, routed_experts=from_array(np.arange(8).reshape(8, 1, 1), []))
+    extras = sample.take().extras
+    assert extras is not None
+    assert extras.routed_experts is not None
+    assert extras.routed_experts.ravel().tolist() == [0, 1, 2, 3, 4]
+
+
+def test_extras_come_with_the_finish_that_is_a_stop_string(
+    start: Callable[..., Sampled], spell: Spell
+) -> None:
+    sample = start(stop=["END"])
+    sample.feed(spell("EN"), kv_transfer_params={"block": 3})
+    assert sample.take().extras is None
+    sample.feed(spell("D"))
+    assert sample.take().extras == Extras({"block": 3})
+
+
+def test_named_tokens_come_with_every_sampled_one(
+    start: Callable[..., Sampled], spell: Spell
+) -> None:
+    sample = start(logprob_token_ids=spell("xyz"))
+    (token_id,) = spell("a")
+    # A neighbour in the batch may have asked for more.
+    row = np.array([[token_id, *spell("xyz"), *spell("q")]])
+    sample.feed([token_id], logprobs=Logprobs(row, -row / 1000, np.array([5])))
+    delta = sample.take()
+    assert delta.logprobs is not None
+    (position,) = delta.logprobs
+    assert [entry.text for entry in position] == ["a", "x", "y", "z"]
+    assert position[0].rank == 5
+
+
+def test_log_probabilities_of_the_prompt_come_once_as_the_engine_has_them(
+    start: Callable[..., Sampled], spell: Spell
+) -> None:
+    sample = start(prompt_logprobs=1)
+    prompt = made_up_logprobs(spell("rompt "), 1)
+    arrays = LogprobsArrays(
+        from_array(prompt.token_ids, []),
+        from_array(prompt.logprobs, []),
+        from_array(prompt.ranks, []),
+    )
+    sample.feed(spell("a"), new_prompt_logprobs_tensors=arrays)
+    delta = sample.take()
+    assert delta.prompt_logprobs is not None
+    assert delta.prompt_logprobs.token_ids[:, 0].tolist() == spell("rompt ")
+    assert delta.logprobs is None
+    sample.feed(spell("b"), finish=LENGTH)
+    assert sample.take().prompt_logprobs is None
 
 
 def test_text_of_a_token_after_the_stop_string_is_cut_off(

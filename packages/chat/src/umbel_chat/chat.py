@@ -58,7 +58,13 @@ class ChatLlm:
 
     def render(self, request: ChatRequest) -> str:
         """Render the prompt of a conversation; raises InvalidChatError when that fails."""
-        arguments = {**self.model.template_arguments, **request.template_arguments}
+        # A value that asks for nothing leaves the model's (vllm/renderers/params.py).
+        asked = {
+            name: value
+            for name, value in request.template_arguments.items()
+            if value is not None and value != "auto"
+        }
+        arguments = {**self.model.template_arguments, **asked}
         if self.model.trust_request_template:
             arguments.pop("chat_template", None)
         return self._template(request).render(
@@ -70,11 +76,17 @@ class ChatLlm:
         )
 
     def _template(self, request: ChatRequest) -> ChatTemplate:
-        source = request.chat_template
-        if source is None:
-            return self.model.template
+        source: object = request.chat_template
         if not self.model.trust_request_template:
-            raise InvalidChatError(UNTRUSTED_TEMPLATE)
+            if source is not None:
+                raise InvalidChatError(UNTRUSTED_TEMPLATE)
+            return self.model.template
+        # It may also stand among the arguments (vllm/renderers/params.py); "" is none.
+        source = source or request.template_arguments.get("chat_template")
+        if source is None or source == "":
+            return self.model.template
+        if not isinstance(source, str):
+            raise InvalidChatError("chat_template must be a string.", "chat_template")
         try:
             return self._compiled(source)
         except ChatTemplateError as error:

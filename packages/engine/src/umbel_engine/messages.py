@@ -212,7 +212,11 @@ class TokenStage:
         return self._finish
 
     def add(self, output: EngineCoreOutput, step: Step, count: int) -> None:
-        """Merge the first `count` tokens of an output and what came with them."""
+        """Merge the first `count` tokens of an output and what came with them.
+
+        The positions of the others are the last of its routed experts
+        (vllm/v1/engine/output_processor.py).
+        """
         tokens = output.new_token_ids
         version = step.weight_version
         if version is not None and version != self._weight_version and tokens:
@@ -233,7 +237,9 @@ class TokenStage:
         if output.ec_transfer_params is not None:
             self._ec_transfer_params = output.ec_transfer_params
         if output.routed_experts is not None:
-            self._routed_experts.append(to_array(output.routed_experts, step.frames))
+            experts = to_array(output.routed_experts, step.frames)
+            dropped = len(tokens) - count
+            self._routed_experts.append(experts[:-dropped] if dropped else experts)
 
     def end(self, finish: Finish) -> None:
         """End the sample from this side; see `Stage`."""

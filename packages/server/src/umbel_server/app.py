@@ -11,15 +11,21 @@ from aiohttp.typedefs import Handler, Middleware
 from prometheus_client import CollectorRegistry
 
 from umbel_chat import ChatLlm
+from umbel_server.cors import Cors
 from umbel_server.errors import error_body
 from umbel_server.failures import api_error_of
 from umbel_server.http_metrics import counting
 from umbel_server.options import ServerOptions
+from umbel_server.paths import add_root_path, redirecting
+from umbel_server.request_ids import add_request_id
 from umbel_server.routes.chat import add_chat_routes
 from umbel_server.routes.completions import add_completion_routes
+from umbel_server.routes.generate import add_generate_routes
+from umbel_server.routes.invocations import add_invocation_routes
 from umbel_server.routes.models import add_model_routes
 from umbel_server.routes.probes import add_probe_routes
 from umbel_server.routes.render import add_render_routes
+from umbel_server.routes.server_info import add_server_info_routes
 from umbel_server.routes.tokenize import add_tokenize_routes
 from umbel_server.server import SERVER, Server
 from umbel_server.watch import ClientDisconnectedError
@@ -35,22 +41,44 @@ def create_app(
 ) -> web.Application:
     """Make the aiohttp application that serves a model.
 
-    `registry` is what `/metrics` shows; the caller registers the llm layer's metrics on it.  The
-    runner's `handler_cancellation` may be on or off: a client that goes away is noticed either way.
+    A `chat` that stands on no engines makes a server that renders.  `registry` is what `/metrics`
+    shows; the caller registers the llm layer's metrics on it.  The runner's `handler_cancellation`
+    may be on or off: a client that goes away is noticed either way.
     """
     registry = registry if registry is not None else CollectorRegistry()
-    middlewares = [counting(registry), answering_errors]
+    cors = Cors(options)
+    middlewares = [
+        cors.answering_preflights,
+        counting(registry, options.root_path),
+        answering_errors,
+        redirecting,
+    ]
     if options.api_keys:
         middlewares.insert(0, checking_keys(options.api_keys))
     app = web.Application(middlewares=middlewares, client_max_size=options.max_body_size)
     app[SERVER] = Server(chat, options, registry)
+    app.on_response_prepare.append(cors.add_headers)
+    if options.enable_request_id_headers:
+        app.on_response_prepare.append(add_request_id)
+    add_routes(app)
+    add_root_path(app, options.root_path)
+    return app
+
+
+def add_routes(app: web.Application) -> None:
+    """Add the routes that a server has; one without engines has none that generate."""
+    server = app[SERVER]
     add_probe_routes(app)
     add_model_routes(app)
-    add_chat_routes(app)
-    add_completion_routes(app)
+    if server.chat.text.generates:
+        add_chat_routes(app)
+        add_completion_routes(app)
+        add_generate_routes(app)
+        add_invocation_routes(app)
     add_render_routes(app)
     add_tokenize_routes(app)
-    return app
+    if server.options.development_mode:
+        add_server_info_routes(app)
 
 
 @web.middleware

@@ -18,8 +18,11 @@ HIGH_BUCKETS = (
 )
 
 
-def counting(registry: CollectorRegistry) -> Middleware:
-    """Make the middleware that counts requests and their duration, in seconds."""
+def counting(registry: CollectorRegistry, root_path: str = "") -> Middleware:
+    """Make the middleware that counts requests and their duration, in seconds.
+
+    Paths below `root_path` are counted as those without it.
+    """
     requests = Counter(
         "http_requests_total",
         "Requests by method, status class and handler.",
@@ -43,7 +46,7 @@ def counting(registry: CollectorRegistry) -> Middleware:
     @web.middleware
     async def count(request: web.Request, handler: Handler) -> web.StreamResponse:
         resource = request.match_info.route.resource
-        path = resource.canonical if resource is not None else "none"
+        path = resource.canonical.removeprefix(root_path) if resource is not None else "none"
         if path in UNCOUNTED:
             return await handler(request)
         start = time.perf_counter()

@@ -9,10 +9,12 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How the HTTP layer answers.
 
     `served_model_names` are the names that requests may use; answers carry the first.
-    `model_root` is where the model came from.  `max_n_sequences` limits n, `max_completion_prompts` the
-    prompts of a completion.  `api_keys` are those
-    that are let in, none meaning everyone.  `fingerprint` and `engine_version` describe what
-    answers.  `max_body_size` is in bytes.
+    `model_root` is where the model came from.  `max_n_sequences` limits n,
+    `max_completion_prompts` the prompts of a completion.  `api_keys` are those that are let in,
+    none meaning everyone.  `allowed_origins` are the sites whose pages may read answers, "*"
+    meaning all of them; what such a page may send is in the other allowances.  Everything is also
+    served below `root_path`.  `environment` is what `/server_info` shows of it.  `fingerprint` and
+    `engine_version` describe what answers.  `max_body_size` is in bytes.
     """
 
     served_model_names: tuple[str, ...]
@@ -20,6 +22,14 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_n_sequences: int = DEFAULT_MAX_N
     max_completion_prompts: int = DEFAULT_MAX_PROMPTS
     api_keys: tuple[str, ...] = ()
+    allowed_origins: tuple[str, ...] = ()
+    allow_credentials: bool = False
+    allowed_methods: tuple[str, ...] = ("*",)
+    allowed_headers: tuple[str, ...] = ("*",)
+    enable_request_id_headers: bool = False
+    root_path: str = ""
+    development_mode: bool = False
+    environment: dict[str, str] = {}
     response_role: str = "assistant"
     enable_prompt_tokens_details: bool = False
     enable_per_request_metrics: bool = False

@@ -3,14 +3,12 @@
 import asyncio
 import hashlib
 import logging
-import signal
 import socket
 import sys
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 from aiohttp import web
@@ -21,8 +19,11 @@ from umbel_engine import Engine, EngineClient, EngineOptions, EngineProcess, Eng
 from umbel_llm import Llm, LlmMetrics
 from umbel_server.app import create_app
 from umbel_server.errors import OptionError
+from umbel_server.listening import listening_socket, serving
 from umbel_server.options import ServerOptions
 from umbel_server.server import SERVER
+from umbel_server.settings import FrontendSettings, ServeSettings
+from umbel_server.stop import Stop
 from umbel_text import TextLlm, TextModel, load_text_model, resolve_model_folder
 
 logger = logging.getLogger(__name__)
@@ -32,62 +33,11 @@ SAMPLE_MODEL_NAME = "smollm2-135m-instruct"
 ERRORS_DELIVERED_WITHIN = 5.0
 """Seconds that the streams of dead engines get to send their errors."""
 
-SAME_SIGNAL_WITHIN = 0.5
-"""Seconds in which a second signal is the first once more: a wrapper passes on what a terminal has
-sent to the whole process group."""
-
-
-class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a command line asks for; see `umbel serve --help`. Times are in seconds."""
-
-    model: str | None
-    max_n_sequences: int
-    max_completion_prompts: int
-    host: str
-    port: int
-    uds: str | None
-    api_keys: tuple[str, ...]
-    shutdown_timeout: float
-    served_model_names: tuple[str, ...]
-    revision: str | None
-    tokenizer: str | None
-    max_model_len: str | None
-    dtype: str | None
-    generation_config: str
-    override_generation_config: dict[str, object]
-    chat_template: str | None
-    content_format: Literal["auto", "string", "openai"]
-    default_template_arguments: dict[str, object]
-    trust_request_chat_template: bool
-    structured_outputs_backend: str
-    max_logprobs: int
-    python: Path | None
-    data_parallel_address: str
-    data_parallel_rpc_port: int
-    data_parallel_size: int
-    data_parallel_size_local: int
-    engine_ready_timeout: float
-    log_stats: bool
-    engine_arguments: tuple[str, ...]
-    response_role: str
-    enable_prompt_tokens_details: bool
-    enable_per_request_metrics: bool
-    enable_force_include_usage: bool
-    enable_scale_out: bool
-    enable_tokenizer_info_endpoint: bool
-    return_tokens_as_token_ids: bool
-
 
 async def serve(settings: ServeSettings) -> int:
     """Serve until told to stop; gives the exit status, 1 when the engines died."""
     started = time.monotonic()
-    model = settings.model
-    if model is None:
-        # What converts the model is not worth importing for every other one.
-        from umbel_engine.sample_model import prepare_sample_model
-
-        model = str(await asyncio.to_thread(prepare_sample_model))
-    names = settings.served_model_names or (settings.model or SAMPLE_MODEL_NAME,)
+    model, names = await name_model(settings)
     # Files that cannot be used are found before an engine is started, a taken port as well.
     chat_model, text_model = load_model(settings, model, names[0])
     with listening_socket(settings) as listener:
@@ -100,7 +50,11 @@ async def serve(settings: ServeSettings) -> int:
             chat = assemble(settings, chat_model, text_model, client)
             registry = CollectorRegistry()
             registry.register(chat.text.llm.metrics)
-            options = server_options(settings, names, model, client.engines)
+            options = msgspec.structs.replace(
+                server_options(settings, names, model),
+                fingerprint=fingerprint(model, client.engines),
+                engine_version=client.engines[0].ready.vllm_version,
+            )
             app = create_app(chat, options, registry)
             await run(app, listener, client, stop, settings, started)
             died = client.error is not None
@@ -109,7 +63,18 @@ async def serve(settings: ServeSettings) -> int:
             return 1 if died else 0
 
 
-def load_model(settings: ServeSettings, model: str, name: str) -> tuple[ChatModel, TextModel]:
+async def name_model(settings: FrontendSettings) -> tuple[str, tuple[str, ...]]:
+    """Give the folder or repository of the model, and the names that it is served under."""
+    model = settings.model
+    if model is None:
+        # What converts the model is not worth importing for every other one.
+        from umbel_engine.sample_model import prepare_sample_model
+
+        model = str(await asyncio.to_thread(prepare_sample_model))
+    return model, settings.served_model_names or (settings.model or SAMPLE_MODEL_NAME,)
+
+
+def load_model(settings: FrontendSettings, model: str, name: str) -> tuple[ChatModel, TextModel]:
     """Load what the layers need of a model; its length is known when the engines are ready."""
     folder = resolve_model_folder(model, settings.revision)
     tokenizer_folder = folder
@@ -201,16 +166,22 @@ def assemble(
     return ChatLlm(chat_model, TextLlm(text_model, Llm(client, metrics)))
 
 
-def server_options(
-    settings: ServeSettings, names: tuple[str, ...], model: str, engines: Sequence[Engine]
-) -> ServerOptions:
-    """Say how the HTTP layer answers."""
+def server_options(settings: FrontendSettings, names: tuple[str, ...], model: str) -> ServerOptions:
+    """Say how the HTTP layer answers, as far as no engine has a part in it."""
     return ServerOptions(
         served_model_names=names,
         model_root=model,
         max_n_sequences=settings.max_n_sequences,
         max_completion_prompts=settings.max_completion_prompts,
         api_keys=settings.api_keys,
+        allowed_origins=settings.allowed_origins,
+        allow_credentials=settings.allow_credentials,
+        allowed_methods=settings.allowed_methods,
+        allowed_headers=settings.allowed_headers,
+        enable_request_id_headers=settings.enable_request_id_headers,
+        root_path=settings.root_path,
+        development_mode=settings.development_mode,
+        environment=settings.environment,
         response_role=settings.response_role,
         enable_prompt_tokens_details=settings.enable_prompt_tokens_details,
         enable_per_request_metrics=settings.enable_per_request_metrics,
@@ -218,8 +189,6 @@ def server_options(
         enable_scale_out=settings.enable_scale_out,
         enable_tokenizer_info_endpoint=settings.enable_tokenizer_info_endpoint,
         return_tokens_as_token_ids=settings.return_tokens_as_token_ids,
-        fingerprint=fingerprint(model, engines),
-        engine_version=engines[0].ready.vllm_version,
     )
 
 
@@ -237,69 +206,6 @@ def fingerprint(model: str, engines: Sequence[Engine]) -> str:
     return f"vllm-{ready.vllm_version}{parallel}-{digest}"
 
 
-def listening_socket(settings: ServeSettings) -> socket.socket:
-    """Bind the address to serve on; raises OptionError when it cannot be had."""
-    if settings.uds is not None:
-        listener = socket.socket(socket.AF_UNIX)
-        address: str | tuple[str, int] = settings.uds
-        # A socket that a server left behind would be in the way.
-        if Path(settings.uds).is_socket():
-            Path(settings.uds).unlink()
-    else:
-        family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-        listener = socket.socket(family)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        address = (settings.host, settings.port)
-    try:
-        listener.bind(address)
-    except OSError as error:
-        listener.close()
-        shown = address if isinstance(address, str) else f"{address[0]}:{address[1]}"
-        raise OptionError(f"cannot listen on {shown}: {error.strerror or error}") from error
-    if settings.uds is None:
-        # Another server must not get the address while this one waits for its engines.
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
-    return listener
-
-
-class Stop:
-    """Told by SIGINT or SIGTERM that the server is to end; a second one ends it at once."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._requested = self._loop.create_future()
-        self._requested_at = 0.0
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self._loop.add_signal_handler(number, self._on_signal)
-
-    def _on_signal(self) -> None:
-        if not self._requested.done():
-            self._requested_at = self._loop.time()
-            self._requested.set_result(None)
-        elif self._loop.time() - self._requested_at > SAME_SIGNAL_WITHIN:
-            # The engine's supervisor sees that this process is gone and stops the engine.
-            signal.raise_signal(signal.SIGKILL)
-
-    async def unless_stopped(self, work: Coroutine[object, object, None]) -> bool:
-        """Wait for something, or until told to stop; says whether it was finished."""
-        task = asyncio.ensure_future(work)
-        try:
-            await asyncio.wait((task, self._requested), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            if not task.done():
-                task.cancel()
-                await asyncio.wait((task,))
-        if task.cancelled():
-            return False
-        task.result()
-        return True
-
-    def close(self) -> None:
-        """Give the signals back."""
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self._loop.remove_signal_handler(number)
-
-
 async def run(
     app: web.Application,
     listener: socket.socket,
@@ -309,18 +215,7 @@ async def run(
     started: float,
 ) -> None:
     """Serve the application until told to stop or until the engines are gone, then drain it."""
-    runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=1.0)
-    await runner.setup()
-    try:
-        site = web.SockSite(runner, listener)
-        await site.start()
-        host = f"[{settings.host}]" if ":" in settings.host else settings.host
-        address = settings.uds or f"http://{host}:{listener.getsockname()[1]}"
-        name = app[SERVER].model_name
-        elapsed = time.monotonic() - started
-        print(
-            f"umbel: {name} is served at {address} (ready after {elapsed:.1f} s)", file=sys.stderr
-        )
+    async with serving(app, listener, settings, started) as site:
 
         async def engines_die() -> None:
             await client.died()
@@ -337,5 +232,3 @@ async def run(
         # What still runs ends with the finish reason "abort".
         chat = app[SERVER].chat
         chat.text.llm.abort(chat.text.llm.in_flight.response_ids)
-    finally:
-        await runner.cleanup()

@@ -31,8 +31,9 @@ def tokenize_bad_words(
         if spaced and spaced[0] != bare[0] and len(spaced) == len(bare):
             sequences.append(spaced)
         if len(sequences) > MAX_SEQUENCES:
+            # vLLM counts no further.
             raise InvalidRequestError(
-                f"Too many bad words after tokenization: {len(sequences)}. "
+                f"Too many bad words after tokenization: {MAX_SEQUENCES + 1}. "
                 f"The max number is {MAX_SEQUENCES}.",
                 "bad_words",
                 list(words),

@@ -53,13 +53,13 @@ class SamplingOptions(msgspec.Struct, frozen=True, kw_only=True):
 class TextRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What to generate from, for every sample alike.
 
-    `prompt` is text or token ids.  `arrival_time` is in seconds of the wall clock, now by default.  A sample is
-    handed over every `stream_interval` tokens, or, with None, only at its end.
+    `prompt` is text or token ids.  `arrival_time` is in seconds of the wall clock, now by default.
+    A sample is handed over every `stream_interval` tokens, or, with None, only at its end.
     `max_tokens_name` is what the caller calls the output limit, for messages.
     `truncate_prompt_tokens` is how many tokens of a longer prompt are kept, -1 for as many as leave
-    room for one more; `truncation_side` is where it is cut, None for the left with the special tokens
-    of the tokenizer kept.  With `return_token_offsets` the place of each token in the text is found.
-    See `umbel_llm.GenerateRequest` for the other fields.
+    room for one more; `truncation_side` is where it is cut, None for the left with the special
+    tokens of the tokenizer kept.  With `return_token_offsets` the place of each token in the text
+    is found.  See `umbel_llm.GenerateRequest` for the other fields.
     """
 
     request_id: str

@@ -131,7 +131,7 @@ def resolve(
         bad_words=list(dict.fromkeys(options.bad_words)),
         structured_outputs=options.structured_outputs,
         repetition_detection=options.repetition_detection,
-        thinking_token_budget=options.thinking_token_budget,
+        thinking_token_budget=_budget_of(options.thinking_token_budget),
         # An engine without a watermark takes no notice.
         watermarking=options.watermarking is not False,
         routed_experts_prompt_start=options.routed_experts_prompt_start,
@@ -197,6 +197,9 @@ def check_repetition_detection(detection: RepetitionDetection | None) -> None:
     for name in ("max_pattern_size", "min_count"):
         if getattr(detection, name) >= 2**31:
             raise InvalidRequestError(f"repetition_detection.{name} must be less than 2**31.")
+    if detection.min_count < -(2**63):
+        # Nothing is detected, but MessagePack has no room for it.
+        raise InvalidRequestError("repetition_detection.min_count must be at least -2**63.")
 
 
 def _check_logprobs_count(
@@ -294,6 +297,18 @@ def _token_ids_of(logit_bias: dict[str, float] | None) -> dict[int, float] | Non
             bad,
         )
     return biases
+
+
+def _budget_of(tokens: int | None) -> int | None:
+    if tokens is None or tokens == -1:
+        return None
+    if tokens < 0:
+        raise InvalidRequestError(
+            "`thinking_token_budget` must be a non-negative integer or -1 for unlimited.",
+            "thinking_token_budget",
+            tokens,
+        )
+    return tokens
 
 
 def _check_penalties(sampling: ResolvedSampling) -> None:

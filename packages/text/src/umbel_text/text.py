@@ -26,6 +26,11 @@ class TextLlm:
         self._llm = llm
 
     @property
+    def generates(self) -> bool:
+        """Whether there is a layer below, so that more can be done than to lower requests."""
+        return self._llm is not None
+
+    @property
     def llm(self) -> Llm:
         """The layer below; raises RuntimeError when there is none."""
         if self._llm is None:

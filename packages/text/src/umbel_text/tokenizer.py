@@ -176,15 +176,19 @@ class Tokenizer:
         InvalidTextError for a text with lone surrogates.
         """
         try:
-            (encoding,) = self.backend.encode_batch([text], add_special_tokens=False)
+            (encoding,) = self.backend.encode_batch([text], add_special_tokens=add_special_tokens)
         except TypeError as error:
             raise InvalidTextError from error
-        added = self.backend.num_special_tokens_to_add(False) if add_special_tokens else 0
-        if keep is not None and len(encoding.ids) + added > keep:
-            encoding.truncate(max(keep - added, 0), direction="left")
-        if add_special_tokens:
-            encoding = self.backend.post_process(encoding, None, True)
-        return encoding.ids[:keep], encoding.offsets[:keep]
+        ids, offsets = encoding.ids, encoding.offsets
+        surplus = 0 if keep is None else len(ids) - keep
+        if surplus <= 0:
+            return ids, offsets
+        # What is added stands around the text, and is marked; what the text itself says is not.
+        added = encoding.special_tokens_mask
+        start = added.index(0) if 0 in added else 0
+        cut = min(surplus, added.count(0))
+        rest, stop = surplus - cut, start + cut
+        return (ids[:start] + ids[stop:])[rest:], (offsets[:start] + offsets[stop:])[rest:]
 
     def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         """Give the text of tokens; ids that are no tokens have none.
@@ -215,7 +219,7 @@ class Tokenizer:
         return " " * (spaces - (len(text) - len(text.lstrip(" ")))) + text
 
     def pieces(self, token_ids: Iterable[int]) -> list[str]:
-        """Give tokens as they stand in the vocabulary, not decoded; "" for an id that is no token."""
+        """Give tokens as they stand in the vocabulary, undecoded; "" for an id that is no token."""
         id_to_token = self.backend.id_to_token
         return [
             id_to_token(token_id) or "" if 0 <= token_id <= self.max_token_id else ""

@@ -52,8 +52,8 @@ def _kept_tokens(request: TextRequest, limit: int) -> int | None:
     size = request.truncate_prompt_tokens
     if size is None or size >= 0:
         return size
-    # As many as leave room for one output token, where any output is wanted.
-    return limit if request.sampling.max_tokens == 0 else max(limit - 1, 0)
+    # As many as leave room for one output token; a request that wants none is refused anyway.
+    return max(limit - 1, 0)
 
 
 def _kept_slice(request: TextRequest, keep: int | None, length: int) -> slice:

@@ -21,11 +21,7 @@ from umbel_server.responses.extras import (
     routed_experts,
     weight_versions,
 )
-from umbel_server.responses.logprobs import (
-    CompletionLogprobs,
-    CompletionLogprobsWriter,
-    PromptTokenLogprob,
-)
+from umbel_server.responses.logprobs import CompletionLogprobs, CompletionLogprobsWriter
 from umbel_server.usage import Usage, usage_of
 from umbel_text import TextDelta
 
@@ -39,7 +35,7 @@ class CompletionChoice(msgspec.Struct, frozen=True):
     finish_reason: FinishReason | None
     stop_reason: int | str | None
     token_ids: list[int] | None
-    prompt_logprobs: list[dict[int, PromptTokenLogprob] | None] | None
+    prompt_logprobs: msgspec.Raw
     prompt_token_ids: list[int] | None
     routed_experts: str | None = None
     weight_versions: list[WeightVersionSpan] | None = None

@@ -12,9 +12,9 @@ class AnswerContext(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of an answer before its first token.
 
     `created` is in seconds of the wall clock.  `prompt_token_ids` has one prompt per fan-out; a
-    choice belongs to the prompt `index // n`.  `logprobs` says how they are shown, None when none were
-    asked for.  `prompt_text` is the rendered prompt where it is to be returned.  `prompt_details` and
-    `timing` say whether the server reports them.
+    choice belongs to the prompt `index // n`.  `logprobs` says how they are shown, None when none
+    were asked for.  `prompt_text` is the rendered prompt where it is to be returned.
+    `prompt_details` and `timing` say whether the server reports them.
     """
 
     id: str

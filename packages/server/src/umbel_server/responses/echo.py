@@ -2,9 +2,13 @@
 
 from collections.abc import Sequence
 
+import msgspec
+
 from umbel_engine import Logprobs
-from umbel_server.responses.logprobs import PromptTokenLogprob, prompt_logprobs
+from umbel_server.responses.logprobs import prompt_logprobs
 from umbel_text import PositionLogprobs, Tokenizer, TokenLogprob, decode_prompt_logprobs
+
+NULL = msgspec.Raw(b"null")
 
 
 class Echo:
@@ -31,6 +35,8 @@ class Echo:
         self._texts = texts
         self._number = num_prompt_logprobs
         self._seen: dict[int, list[PositionLogprobs | None]] = {}
+        # Every choice repeats the field, so it is encoded once for all of a prompt.
+        self._encoded: dict[int, msgspec.Raw] = {}
 
     def see(self, prompt: int, logprobs: Logprobs | None) -> None:
         """Take in the log-probabilities of a prompt, if it is the first time."""
@@ -56,7 +62,11 @@ class Echo:
         text = self._tokenizer.decode([token_id], skip_special_tokens=False)
         return TokenLogprob(token_id, 0.0, 0, text)
 
-    def prompt_logprobs(self, prompt: int) -> list[dict[int, PromptTokenLogprob] | None] | None:
-        """Give the log-probabilities of a prompt for its field of a choice."""
-        positions = self._seen.get(prompt)
-        return None if positions is None else prompt_logprobs(positions)
+    def prompt_logprobs(self, prompt: int) -> msgspec.Raw:
+        """Give the log-probabilities of a prompt for its field of a choice, as JSON."""
+        if prompt not in self._seen:
+            return NULL
+        if prompt not in self._encoded:
+            field = prompt_logprobs(self._seen[prompt])
+            self._encoded[prompt] = msgspec.Raw(msgspec.json.encode(field))
+        return self._encoded[prompt]

@@ -14,6 +14,7 @@ from umbel_server.exchange import (
     read_object,
     stream_interval,
 )
+from umbel_server.load_report import load_report
 from umbel_server.requests.chat import ChatCompletionRequest, read_chat_request
 from umbel_server.requests.sampling import sampling_options
 from umbel_server.requests.served import check_chat_served
@@ -26,12 +27,21 @@ from umbel_text import LoweredRequest, decode_prompt_logprobs
 
 async def create_chat_completion(http: web.Request) -> web.StreamResponse:
     """Answer a conversation n times."""
+    arrival_time = time.time()
+    with http.app[SERVER].counted():
+        body = read_chat_request(await read_object(http))
+        return await answer_chat(http, body, arrival_time)
+
+
+async def answer_chat(
+    http: web.Request, body: ChatCompletionRequest, arrival_time: float
+) -> web.StreamResponse:
+    """Answer a conversation that has been read; the time is in seconds of the wall clock."""
     server = http.app[SERVER]
-    with server.counted():
-        body, exchange, request = await read_chat(http, server)
-        server.chat.text.llm.client.check_alive()
-        lowered = await aside(http, server.chat.lower, request, exchange.n)
-        return await _answer(http, server, body, exchange, request, lowered)
+    exchange, request = _begin_chat(http, server, body, arrival_time)
+    server.chat.text.llm.client.check_alive()
+    lowered = await aside(http, server.chat.lower, request, exchange.n)
+    return await _answer(http, server, body, exchange, request, lowered)
 
 
 async def read_chat(
@@ -40,9 +50,15 @@ async def read_chat(
     """Read and check a chat request as far as that goes without its prompt."""
     arrival_time = time.time()
     body = read_chat_request(await read_object(http))
+    return body, *_begin_chat(http, server, body, arrival_time)
+
+
+def _begin_chat(
+    http: web.Request, server: Server, body: ChatCompletionRequest, arrival_time: float
+) -> tuple[Exchange, ChatRequest]:
     exchange = begin(http, server, body, "chatcmpl", arrival_time)
     check_chat_served(body)
-    return body, exchange, _chat_request(body, exchange)
+    return exchange, _chat_request(body, exchange)
 
 
 async def _answer(
@@ -67,7 +83,8 @@ async def _answer(
         tokenizer = server.chat.text.model.tokenizer
         prompt = decode_prompt_logprobs(tokenizer, deltas[0].prompt_logprobs, number)
     answer = chat_completion(context, role, echo, deltas, prompt)
-    return web.Response(body=answer, content_type="application/json")
+    headers = load_report(http, server.chat.text.llm)
+    return web.Response(body=answer, headers=headers, content_type="application/json")
 
 
 def _top_logprobs(body: ChatCompletionRequest) -> int | None:

@@ -16,6 +16,7 @@ from umbel_server.exchange import (
     read_object,
     stream_interval,
 )
+from umbel_server.load_report import load_report
 from umbel_server.requests.completion import CompletionRequest, read_completion_request
 from umbel_server.requests.limits import check_best_of
 from umbel_server.requests.sampling import sampling_options
@@ -32,13 +33,24 @@ from umbel_text import LoweredRequest, TextDelta, TextRequest
 async def create_completion(http: web.Request) -> web.StreamResponse:
     """Continue every prompt n times."""
     server = http.app[SERVER]
+    arrival_time = time.time()
     with server.counted():
-        body, exchange, requests = await read_completion(http, server)
-        server.chat.text.llm.client.check_alive()
-        limit = server.options.max_n_sequences
-        best_of = check_best_of(body.best_of, exchange.n, body.stream, limit)
-        lowered = await aside(http, lower_all, server, requests, best_of)
-        return await _answer(http, server, body, exchange, lowered, best_of)
+        limit = server.options.max_completion_prompts
+        body = read_completion_request(await read_object(http), limit)
+        return await answer_completion(http, body, arrival_time)
+
+
+async def answer_completion(
+    http: web.Request, body: CompletionRequest, arrival_time: float
+) -> web.StreamResponse:
+    """Continue the prompts of a body; the time is in seconds of the wall clock."""
+    server = http.app[SERVER]
+    exchange, requests = _begin_completion(http, server, body, arrival_time)
+    server.chat.text.llm.client.check_alive()
+    limit = server.options.max_n_sequences
+    best_of = check_best_of(body.best_of, exchange.n, body.stream, limit)
+    lowered = await aside(http, lower_all, server, requests, best_of)
+    return await _answer(http, server, body, exchange, lowered, best_of)
 
 
 async def read_completion(
@@ -48,6 +60,12 @@ async def read_completion(
     arrival_time = time.time()
     limit = server.options.max_completion_prompts
     body = read_completion_request(await read_object(http), limit)
+    return body, *_begin_completion(http, server, body, arrival_time)
+
+
+def _begin_completion(
+    http: web.Request, server: Server, body: CompletionRequest, arrival_time: float
+) -> tuple[Exchange, list[TextRequest]]:
     exchange = begin(http, server, body, "cmpl", arrival_time)
     check_completion_served(body)
     prompts = prompts_of(body)
@@ -56,7 +74,7 @@ async def read_completion(
     requests = [
         _text_request(body, exchange, prompt, index) for index, prompt in enumerate(prompts)
     ]
-    return body, exchange, requests
+    return exchange, requests
 
 
 def lower_all(server: Server, requests: list[TextRequest], n: int) -> list[LoweredRequest]:
@@ -95,7 +113,8 @@ async def _answer(
     if body.stream:
         return await stream(http, samples, CompletionFrames(context, echo))
     answer = await _collect(http, samples, context, echo, best_of)
-    return web.Response(body=answer, content_type="application/json")
+    headers = load_report(http, text.llm)
+    return web.Response(body=answer, headers=headers, content_type="application/json")
 
 
 async def _collect(
@@ -118,13 +137,18 @@ async def _collect(
 
 
 def _echo(server: Server, body: CompletionRequest, lowered: LoweredRequest) -> str:
-    """Give the text of a prompt; with the token ids returned, they stand for it."""
+    """Give the text of a prompt; with the token ids returned, they stand for it.
+
+    A text is repeated whole, of token ids those that were kept
+    (vllm/renderers/base.py, _tokenize_singleton_prompt).
+    """
     if body.return_token_ids:
         return ""
     prompt = lowered.request.prompt
     if isinstance(prompt, str):
         return prompt
-    return server.chat.text.model.tokenizer.decode(prompt, skip_special_tokens=False)
+    tokenizer = server.chat.text.model.tokenizer
+    return tokenizer.decode(lowered.prompt_token_ids, skip_special_tokens=False)
 
 
 def _text_request(

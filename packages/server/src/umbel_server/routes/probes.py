@@ -14,9 +14,12 @@ UMBEL_VERSION = metadata.version("umbel-server")
 
 
 async def health(http: web.Request) -> web.Response:
-    """Tell whether requests can be served: 200, or 503 when the engines are gone."""
+    """Tell whether requests can be served: 200, or 503 when the engines are gone.
+
+    A server that has none to lose is always well.
+    """
     text = http.app[SERVER].chat.text
-    alive = text.llm.client.error is None
+    alive = not text.generates or text.llm.client.error is None
     return web.Response(status=HTTPStatus.OK if alive else HTTPStatus.SERVICE_UNAVAILABLE)
 
 
@@ -27,8 +30,12 @@ async def load(http: web.Request) -> web.Response:
 
 
 async def version(http: web.Request) -> web.Response:
-    """Tell the version of the engines, which is what clients compare, and umbel's."""
-    versions = {"version": http.app[SERVER].options.engine_version, "umbel_version": UMBEL_VERSION}
+    """Tell the version of the engines, which is what clients compare, and umbel's.
+
+    Without engines it is umbel's both times.
+    """
+    engine_version = http.app[SERVER].options.engine_version
+    versions = {"version": engine_version or UMBEL_VERSION, "umbel_version": UMBEL_VERSION}
     return web.Response(body=msgspec.json.encode(versions), content_type="application/json")
 
 

@@ -1,0 +1,244 @@
+"""The flags of the `umbel` command; they have vLLM's names."""
+
+import argparse
+import json
+import re
+from importlib import metadata
+from pathlib import Path
+
+import msgspec
+
+from umbel_server.requests.limits import MAX_N_OPTION
+
+BACKENDS = ("xgrammar", "guidance", "outlines", "lm-format-enforcer", "auto")
+
+DESCRIPTION = """\
+Serve a language model over OpenAI's HTTP API, on vLLM engine cores, with parallel sampling: one
+prompt, n answers.  Without a model, a small one (SmolLM2-135M-Instruct) is served."""
+
+RENDER_DESCRIPTION = """\
+Serve what comes before and after a language model: prompts are checked and tokenized, nothing is
+generated, and there is no engine."""
+
+EPILOG = """\
+What follows "--" goes to the managed engine, for example:
+  umbel serve Qwen/Qwen3-0.6B --port 9000 -- --gpu-memory-utilization 0.8"""
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Make the parser of the command line; flags have vLLM's names."""
+    parser = argparse.ArgumentParser(prog="umbel", description=DESCRIPTION)
+    version = f"umbel {metadata.version('umbel-server')}"
+    parser.add_argument("--version", action="version", version=version)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    serve_parser = commands.add_parser(
+        "serve",
+        help="serve a model",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    render_parser = commands.add_parser(
+        "render",
+        help="check and tokenize requests, with no engine",
+        description=RENDER_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    for command in (serve_parser, render_parser):
+        command.add_argument("model", nargs="?", help="a folder or the name of a hub repository")
+        _add_network_flags(command)
+        _add_browser_flags(command)
+        _add_model_flags(command)
+        _add_answer_flags(command)
+    _add_engine_flags(serve_parser)
+    return parser
+
+
+def _add_network_flags(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("network")
+    group.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
+    group.add_argument(
+        "--port", type=port_number, default=8000, help="port to listen on (%(default)s)"
+    )
+    group.add_argument("--uds", metavar="PATH", help="Unix socket to listen on instead")
+    group.add_argument("--api-key", nargs="+", default=[], metavar="KEY", help="keys to let in")
+    group.add_argument(
+        "--root-path",
+        type=root_path,
+        default="",
+        metavar="PATH",
+        help="prefix that a proxy leaves in front of the paths; they are served without it too",
+    )
+    group.add_argument(
+        "--enable-request-id-headers",
+        action="store_true",
+        help="put X-Request-Id on every answer: the request's, or a new one",
+    )
+    group.add_argument(
+        "--shutdown-timeout",
+        type=float,
+        default=10.0,
+        metavar="SECONDS",
+        help="how long running answers may take to finish at the end (%(default)s)",
+    )
+
+
+def _add_browser_flags(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("browsers (CORS)")
+    group.add_argument(
+        "--allowed-origins",
+        type=json_strings,
+        default=[],
+        metavar="JSON",
+        help='list of the sites whose pages may read answers, ["*"] for all (none)',
+    )
+    group.add_argument(
+        "--allow-credentials", action="store_true", help="let these pages send credentials"
+    )
+    for what in ("methods", "headers"):
+        group.add_argument(
+            f"--allowed-{what}",
+            type=json_strings,
+            default=["*"],
+            metavar="JSON",
+            help=f"list of the {what} that these pages may use (all)",
+        )
+
+
+def _add_model_flags(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("model")
+    group.add_argument(
+        "--served-model-name",
+        nargs="+",
+        default=[],
+        metavar="NAME",
+        help="names that requests may use; answers carry the first (the model's)",
+    )
+    group.add_argument("--revision", help="revision of the hub repository")
+    group.add_argument("--tokenizer", help="where the tokenizer comes from, if not from the model")
+    group.add_argument("--max-model-len", help="longest prompt plus output, in tokens")
+    group.add_argument("--dtype", help="the engine's data type")
+    group.add_argument(
+        "--generation-config", default="auto", help='"auto", "vllm" or a folder (%(default)s)'
+    )
+    group.add_argument(
+        "--override-generation-config",
+        type=json_object,
+        metavar="JSON",
+        help="keys of a generation config that are laid over it",
+    )
+    group.add_argument("--chat-template", help="a file, or the template itself")
+    group.add_argument(
+        "--chat-template-content-format",
+        choices=("auto", "string", "openai"),
+        default="auto",
+        help="what templates get as content: text, or a list of parts (auto: by the template)",
+    )
+    group.add_argument(
+        "--default-chat-template-kwargs",
+        type=json_object,
+        metavar="JSON",
+        help="arguments for the chat template, below those of a request",
+    )
+    group.add_argument(
+        "--trust-request-chat-template",
+        action="store_true",
+        help="let requests bring chat templates of their own",
+    )
+    group.add_argument(
+        "--structured-outputs-config.backend",
+        dest="structured_outputs_backend",
+        choices=BACKENDS,
+        default="xgrammar",
+        help="what the engine enforces structured outputs with (%(default)s)",
+    )
+    group.add_argument("--max-logprobs", type=int, default=20, help="-1: no limit (%(default)s)")
+
+
+def _add_engine_flags(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("engine")
+    group.add_argument(
+        "--python",
+        type=Path,
+        help="Python of the environment that has vLLM (.venv-engine/bin/python, else this one)",
+    )
+    group.add_argument(
+        "--data-parallel-address",
+        default="127.0.0.1",
+        help="where engines say HELLO: a host, or ipc://PATH (%(default)s)",
+    )
+    group.add_argument(
+        "--data-parallel-rpc-port", type=port_number, default=0, help="and the port (0: a free one)"
+    )
+    group.add_argument("--data-parallel-size", type=int, default=1, help="engines (%(default)s)")
+    group.add_argument(
+        "--data-parallel-size-local",
+        type=int,
+        help="engines to start here (all); 0: they are started elsewhere and will join",
+    )
+    group.add_argument(
+        "--engine-ready-timeout-secs",
+        type=float,
+        metavar="SECONDS",
+        help="how long engines may load (600)",
+    )
+    group.add_argument("--disable-log-stats", action="store_true", help="collect no statistics")
+
+
+def _add_answer_flags(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("answers")
+    group.add_argument(
+        "--response-role", default="assistant", help="the role of chat answers (%(default)s)"
+    )
+    for flag, what in (
+        ("--enable-prompt-tokens-details", "tell in the usage which prompt tokens were cached"),
+        ("--enable-per-request-metrics", "put the timing into answers to requests with n = 1"),
+        ("--enable-force-include-usage", "send the usage with every event of every stream"),
+        ("--return-tokens-as-token-ids", "write tokens of logprobs as token_id:N"),
+    ):
+        group.add_argument(flag, action="store_true", help=what)
+    group.add_argument("--enable-scale-out", action="store_true", help="open the render routes")
+    group.add_argument(
+        "--enable-tokenizer-info-endpoint", action="store_true", help="open /tokenizer_info"
+    )
+    group.add_argument(
+        "--enable-server-load-tracking",
+        action="store_true",
+        help="no effect: /load always tells the load",
+    )
+    group.add_argument(MAX_N_OPTION, help=argparse.SUPPRESS)
+
+
+def port_number(text: str) -> int:
+    """Read a flag whose value is a port; 0 stands for a free one."""
+    # What is out of range would raise deep inside, or be taken modulo 65536 by ZMQ.
+    if not (text.isascii() and text.isdigit() and len(text) <= 5 and int(text) <= 65535):
+        raise argparse.ArgumentTypeError(f"must be a port from 0 to 65535, got {text!r}")
+    return int(text)
+
+
+def root_path(text: str) -> str:
+    """Read a flag whose value is a prefix of paths; gives it with a slash in front, none behind."""
+    path = text.strip("/")
+    if re.fullmatch(r"[\w.~%/-]*", path, re.ASCII) is None:
+        raise argparse.ArgumentTypeError(f"must be a path, got {text!r}")
+    return f"/{path}" if path else ""
+
+
+def json_strings(text: str) -> list[str]:
+    """Read a flag whose value is a JSON list of strings."""
+    try:
+        return msgspec.json.decode(text, type=list[str])
+    except msgspec.MsgspecError as error:
+        raise argparse.ArgumentTypeError(f"not a JSON list of strings: {error}") from error
+
+
+def json_object(text: str) -> dict[str, object]:
+    """Read a flag whose value is a JSON object."""
+    try:
+        value: object = json.loads(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError("not a JSON object")
+    return value

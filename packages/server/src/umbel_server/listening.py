@@ -1,0 +1,64 @@
+"""The address that is served, from binding it until the last answer has been sent."""
+
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from aiohttp import web
+
+from umbel_server.errors import OptionError
+from umbel_server.server import SERVER
+from umbel_server.settings import FrontendSettings
+
+
+def listening_socket(settings: FrontendSettings) -> socket.socket:
+    """Bind the address to serve on; raises OptionError when it cannot be had."""
+    if settings.uds is not None:
+        listener = socket.socket(socket.AF_UNIX)
+        address: str | tuple[str, int] = settings.uds
+        # A socket that a server left behind would be in the way.
+        if Path(settings.uds).is_socket():
+            Path(settings.uds).unlink()
+    else:
+        family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+        listener = socket.socket(family)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        address = (settings.host, settings.port)
+    try:
+        listener.bind(address)
+    except OSError as error:
+        listener.close()
+        shown = address if isinstance(address, str) else f"{address[0]}:{address[1]}"
+        raise OptionError(f"cannot listen on {shown}: {error.strerror or error}") from error
+    if settings.uds is None:
+        # Another server must not get the address while this one waits for its engines.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+    return listener
+
+
+@asynccontextmanager
+async def serving(
+    app: web.Application, listener: socket.socket, settings: FrontendSettings, started: float
+) -> AsyncIterator[web.SockSite]:
+    """Serve the application and say so; `started` is when the command was, on the monotonic clock.
+
+    Gives what accepts the connections; answers that still run at the end are given a second.
+    """
+    runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=1.0)
+    await runner.setup()
+    try:
+        site = web.SockSite(runner, listener)
+        await site.start()
+        host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        address = settings.uds or f"http://{host}:{listener.getsockname()[1]}"
+        name = app[SERVER].model_name
+        elapsed = time.monotonic() - started
+        print(
+            f"umbel: {name} is served at {address} (ready after {elapsed:.1f} s)", file=sys.stderr
+        )
+        yield site
+    finally:
+        await runner.cleanup()

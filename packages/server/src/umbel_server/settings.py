@@ -1,0 +1,60 @@
+"""What a command line asks for, read once and then only handed on."""
+
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+
+class FrontendSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What every command that serves asks for; see `umbel render --help`. Times are in seconds."""
+
+    model: str | None
+    max_n_sequences: int
+    max_completion_prompts: int
+    host: str
+    port: int
+    uds: str | None
+    root_path: str
+    api_keys: tuple[str, ...]
+    allowed_origins: tuple[str, ...]
+    allow_credentials: bool
+    allowed_methods: tuple[str, ...]
+    allowed_headers: tuple[str, ...]
+    enable_request_id_headers: bool
+    development_mode: bool
+    environment: dict[str, str]
+    shutdown_timeout: float
+    served_model_names: tuple[str, ...]
+    revision: str | None
+    tokenizer: str | None
+    max_model_len: str | None
+    generation_config: str
+    override_generation_config: dict[str, object]
+    chat_template: str | None
+    content_format: Literal["auto", "string", "openai"]
+    default_template_arguments: dict[str, object]
+    trust_request_chat_template: bool
+    structured_outputs_backend: str
+    max_logprobs: int
+    response_role: str
+    enable_prompt_tokens_details: bool
+    enable_per_request_metrics: bool
+    enable_force_include_usage: bool
+    enable_scale_out: bool
+    enable_tokenizer_info_endpoint: bool
+    return_tokens_as_token_ids: bool
+
+
+class ServeSettings(FrontendSettings, frozen=True, kw_only=True):
+    """What `umbel serve` asks for besides: engines. Times are in seconds."""
+
+    dtype: str | None
+    python: Path | None
+    data_parallel_address: str
+    data_parallel_rpc_port: int
+    data_parallel_size: int
+    data_parallel_size_local: int
+    engine_ready_timeout: float
+    log_stats: bool
+    engine_arguments: tuple[str, ...]
