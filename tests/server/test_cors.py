@@ -97,7 +97,7 @@ async def test_every_fault_of_a_preflight_is_named(serve):
     assert cors_headers(answer)["allow-methods"] == "GET"
     allowed = "Accept, Accept-Language, Content-Language, Content-Type, X-Mine"
     assert cors_headers(answer)["allow-headers"] == allowed
-    answer = await preflight(served, method="GET", Headers="content-type,X-MINE")
+    answer = await preflight(served, method="GET", Headers="content-type, X-MINE")
     assert answer.text == "Disallowed CORS origin"
 
 

@@ -71,7 +71,13 @@ def _structural_tag(response_format: ResponseFormat) -> str:
     if response_format.format is not msgspec.UNSET:
         tag["format"] = response_format.format
     else:
-        tag |= {"structures": response_format.structures, "triggers": response_format.triggers}
+        # A structure without a schema has a null one there.
+        structures = [
+            {**structure, "schema": structure.get("schema")}
+            for structure in response_format.structures or ()
+            if isinstance(structure, dict)
+        ]
+        tag |= {"structures": structures, "triggers": response_format.triggers}
     return json.dumps(tag)
 
 
