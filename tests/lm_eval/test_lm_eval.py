@@ -6,6 +6,7 @@ the scores mean what they should: the model knows these capitals.
 
 import asyncio
 import json
+import os
 import re
 import sys
 from asyncio.subprocess import DEVNULL, PIPE
@@ -27,7 +28,9 @@ UMBEL = Path(sys.executable).with_name("umbel")
 TOKENIZER_FLAG = "--enable-tokenizer-info-endpoint"
 MODEL = "a-model"
 
-CAPITALS = [json.loads(line) for line in (HERE / "tasks" / "capitals.jsonl").open()]
+CAPITALS = [
+    json.loads(line) for line in (HERE / "tasks" / "capitals.jsonl").read_text().splitlines()
+]
 RIGHT, WRONG, RIVAL = -0.25, -2.0, -0.5
 """Log-probabilities per token: of a right capital, of anything else, of the best rival."""
 
@@ -134,7 +137,7 @@ def evaluate(tmp_path):
             *("--output_path", tmp_path / "out", "--log_samples", *flags),
         ]
         offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HOME": str(tmp_path)}
-        kept = {name: value for name, value in ENVIRONMENT.items() if "proxy" not in name.lower()}
+        kept = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}
         process = await asyncio.create_subprocess_exec(
             *command, cwd=HERE, env=kept | offline, stdout=PIPE, stderr=PIPE
         )
@@ -151,6 +154,59 @@ def read_evaluation(folder, tasks):
     samples = {}
     for task in tasks:
         (path,) = folder.rglob(f"samples_{task}_*.jsonl")
-        rows = [json.loads(line) for line in path.open()]
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
         samples[task] = sorted(rows, key=lambda row: row["doc_id"])
     return Evaluation(json.loads(results.read_text())["results"], samples)
+
+
+def check_choices(evaluation, tokenizer):
+    """Check the scores of every choice against those that the mock engine gave its tokens."""
+    assert evaluation.metrics["capital_choice"]["acc,none"] == 1.0
+    for row, sample in zip(CAPITALS, evaluation.samples["capital_choice"], strict=True):
+        scores = [(float(score), greedy == "True") for ((score, greedy),) in sample["resps"]]
+        lengths = [len(tokenizer.encode(f" {choice}").ids) for choice in row["choices"]]
+        each = [RIGHT if choice == row["capital"] else WRONG for choice in row["choices"]]
+        expected = [length * value for length, value in zip(lengths, each, strict=True)]
+        assert [score for score, _ in scores] == pytest.approx(expected)
+        assert [greedy for _, greedy in scores] == [value == RIGHT for value in each]
+
+
+@pytest.mark.parametrize(
+    ("flags", "arguments"),
+    [((), {}), (("--batch_size", "4"), {"num_concurrent": 2})],
+    ids=["one by one", "concurrent batches"],
+)
+async def test_local_completions(mocked, evaluate, tokenizer, flags, arguments):
+    server, engine = mocked
+    completions = ("local-completions", "/v1/completions", ["capital_choice", "capital_text"])
+    evaluation = await evaluate(server, *completions, *flags, **arguments)
+    check_choices(evaluation, tokenizer)
+    assert evaluation.metrics["capital_text"]["exact_match,none"] == 1.0
+    # Nine choices and three texts, each once.
+    assert len(engine.adds) == 12
+
+
+async def test_local_chat_completions(mocked, evaluate):
+    server, engine = mocked
+    chat = ("local-chat-completions", "/v1/chat/completions", ["capital_chat"])
+    evaluation = await evaluate(server, *chat, "--apply_chat_template")
+    answers = [sample["resps"] for sample in evaluation.samples["capital_chat"]]
+    assert answers == [[[row["capital"]]] for row in CAPITALS]
+    assert evaluation.metrics["capital_chat"]["exact_match,none"] == 1.0
+    assert len(engine.adds) == 3
+
+
+async def test_the_real_engine_knows_the_capitals(evaluate):
+    flags = ("--python", ENGINE_PYTHON, "--max-model-len", 512, "--dtype", "float32")
+    async with umbel(*flags, TOKENIZER_FLAG) as line:
+        match = await line(r"umbel: (\S+) is served at (http://\S+)")
+        server = Server(match[2], match[1])
+        tasks = ["capital_choice", "capital_text"]
+        evaluation = await evaluate(server, "local-completions", "/v1/completions", tasks)
+        assert evaluation.metrics["capital_choice"]["acc,none"] == 1.0
+        assert evaluation.metrics["capital_text"]["exact_match,none"] == 1.0
+        chat = ("local-chat-completions", "/v1/chat/completions", ["capital_chat"])
+        evaluation = await evaluate(server, *chat, "--apply_chat_template")
+        answers = [sample["resps"][0][0] for sample in evaluation.samples["capital_chat"]]
+        known = [row["capital"] in text for row, text in zip(CAPITALS, answers, strict=True)]
+        assert known == [True, True, True]

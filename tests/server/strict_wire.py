@@ -104,7 +104,14 @@ class EngineCoreRequest(Struct, array_like=True, forbid_unknown_fields=True):
 
 
 def check_add(payload):
-    """Decode the payload of an ADD; raises what is wrong with it."""
+    """Decode the payload of an ADD; raises AssertionError for what an engine would not survive."""
+    try:
+        _check(payload)
+    except (AssertionError, msgspec.ValidationError) as error:
+        raise AssertionError(f"{error!r} in {msgspec.msgpack.decode(payload)}") from error
+
+
+def _check(payload):
     request = msgspec.msgpack.decode(payload, type=EngineCoreRequest)
     params = request.sampling_params
     assert len(request.prompt_token_ids) + params.max_tokens <= MAX_MODEL_LEN

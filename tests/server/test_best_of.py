@@ -9,26 +9,23 @@ from umbel_server.best_of import mean_logprob
 from umbel_text import TextDelta
 
 WORDS = {"hi": 300, "yo": 301, " is": 314, " Paris": 7042, " London": 7043}
-NAMES = {token_id: word for word, token_id in WORDS.items()}
 
 
 @pytest.fixture
 def samples(rows):
     """Give the siblings of a request these tokens and log-probabilities, in index order."""
 
-    def samples(*answers, prompt_logprobs=None, **last):
+    def samples(*answers, prompt_logprobs=None):
         def script(request):
             answer = list(answers[child_index(request) % len(answers)].items())
             for index, (token_id, logprob) in enumerate(answer):
-                ends = index == len(answer) - 1
                 yield MockStep(
                     token_ids=(token_id,),
                     logprobs=None
                     if request.sampling_params.logprobs is None
                     else rows({token_id: logprob}),
                     prompt_logprobs=prompt_logprobs if index == 0 else None,
-                    finish="length" if ends else None,
-                    **(last if ends else {}),
+                    finish="length" if index == len(answer) - 1 else None,
                 )
 
         return script
@@ -93,9 +90,9 @@ async def test_log_probabilities_that_were_asked_for_are_those_of_the_chosen(ser
 
 
 async def test_what_belongs_to_a_sample_goes_with_it(serve, samples, rows):
-    script = samples(*FOUR, prompt_logprobs=rows({6005: -1.0}), stop_reason=None)
+    script = samples(*FOUR, prompt_logprobs=rows({6005: -1.0}))
     served = await serve(script)
-    body = {"prompt": "Hello world", "echo": True, "prompt_logprobs": 0, "return_token_ids": False}
+    body = {"prompt": "Hello world", "echo": True, "prompt_logprobs": 0}
     whole = (await served.complete(n=2, best_of=4, **body)).json()
     assert [choice["text"] for choice in whole["choices"]] == [
         "Hello worldyo is",

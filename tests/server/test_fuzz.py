@@ -6,24 +6,33 @@ What real engines make of such requests is tried in `tests/engine_real/test_deco
 
 import asyncio
 import json
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 import msgspec
 import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
+from umbel_engine import RepetitionDetection
 from umbel_engine.mock import sampled
+from umbel_server.requests.shared import StreamOptions
+from umbel_server.requests.structured import (
+    JsonSchemaFormat,
+    ResponseFormat,
+    StructuredOutputsRequest,
+)
 from umbel_server.requests.tokenize import DetokenizeRequest, TokenizeChatRequest
 
 from ..fuzzing import (
     ANY_TEXTS,
+    ANYTHING,
     CHAT,
     CHAT_BODIES,
     CHAT_FIELDS,
     COMPLETION_BODIES,
     COMPLETION_FIELDS,
     COMPLETIONS,
-    FRACTIONS,
     GENERATE,
     GENERATE_BODIES,
     GENERATE_FIELDS,
@@ -35,10 +44,8 @@ from ..fuzzing import (
     MODEL,
     THOROUGH,
     TOKEN_ID_LISTS,
-    WHOLE,
     WORDS,
     Request,
-    as_sent,
     bodies,
     bounded,
     fields_of,
@@ -51,9 +58,9 @@ from .strict_wire import check_add
 LONGEST = 3
 """Tokens of an answer."""
 
-TOKENIZE_FIELDS = fields_of(
-    TokenizeChatRequest, CHAT_FIELDS, {"prompt": mostly(WORDS, ANY_TEXTS)}
-)
+TOKENIZE_FIELDS = {
+    name: CHAT_FIELDS.get(name, ANYTHING) for name in TokenizeChatRequest.__struct_fields__
+} | {"prompt": mostly(WORDS, ANY_TEXTS)}
 DETOKENIZE_FIELDS = fields_of(
     DetokenizeRequest, {"tokens": mostly(TOKEN_ID_LISTS, st.lists(INTEGERS, max_size=3))}
 )
@@ -73,11 +80,100 @@ KINDS = {
     "/detokenize": bodies(st.just({}), DETOKENIZE_FIELDS, (), ["tokens"]),
 }
 
-NEEDED = {
-    CHAT: {"messages": [{"role": "user", "content": "Hello"}]},
-    COMPLETIONS: {"prompt": "Hello"},
-    GENERATE: {"token_ids": [300, 301], "sampling_params": {}},
+MESSAGE = {"role": "user", "content": "Hello"}
+PROMPT = {"prompt": "Hello"}
+TOKENS = {"token_ids": [300, 301]}
+
+
+class Place(NamedTuple):
+    """Where values of every kind are put: fields of a body, and how a body with one is made."""
+
+    path: str
+    fields: Iterable[str]
+    body: Callable[[dict[str, object]], dict[str, object]]
+
+
+PLACES = {
+    "chat": Place(CHAT, CHAT_FIELDS, lambda value: {"messages": [MESSAGE], **value}),
+    "completions": Place(COMPLETIONS, COMPLETION_FIELDS, lambda value: PROMPT | value),
+    "generate": Place(
+        GENERATE, GENERATE_FIELDS, lambda value: TOKENS | {"sampling_params": {}} | value
+    ),
+    "sampling parameters": Place(
+        GENERATE, GENERATE_SAMPLING_FIELDS, lambda value: TOKENS | {"sampling_params": value}
+    ),
+    "tokenize": Place("/tokenize", TOKENIZE_FIELDS, lambda value: PROMPT | value),
+    "tokenize a chat": Place(
+        "/tokenize", TOKENIZE_FIELDS, lambda value: {"messages": [MESSAGE]} | value
+    ),
+    "detokenize": Place("/detokenize", DETOKENIZE_FIELDS, lambda value: value),
+    "abort": Place("/inference/v1/abort_requests", ["request_ids"], lambda value: value),
+    "messages": Place(
+        CHAT,
+        ["role", "content", "name", "tool_calls", "reasoning_content", "tool_call_id"],
+        lambda value: {"messages": [MESSAGE | value]},
+    ),
+    "parts of a content": Place(
+        CHAT,
+        ["type", "text", "image_url", "refusal"],
+        lambda value: {"messages": [MESSAGE | {"content": [{"type": "text"} | value]}]},
+    ),
+    "structured outputs": Place(
+        COMPLETIONS,
+        StructuredOutputsRequest.__struct_fields__,
+        lambda value: PROMPT | {"structured_outputs": value},
+    ),
+    "response format": Place(
+        COMPLETIONS,
+        ResponseFormat.__struct_fields__,
+        lambda value: PROMPT | {"response_format": {"type": "structural_tag"} | value},
+    ),
+    "a schema": Place(
+        CHAT,
+        JsonSchemaFormat.__struct_fields__,
+        lambda value: {
+            "messages": [MESSAGE],
+            "response_format": {"type": "json_schema", "json_schema": {"name": "a"} | value},
+        },
+    ),
+    "repetition detection": Place(
+        COMPLETIONS,
+        RepetitionDetection.__struct_fields__,
+        lambda value: (
+            PROMPT | {"repetition_detection": {"max_pattern_size": 3, "min_count": 2} | value}
+        ),
+    ),
+    "stream options": Place(
+        CHAT,
+        StreamOptions.__struct_fields__,
+        lambda value: {"messages": [MESSAGE], "stream": True, "stream_options": value},
+    ),
+    "extra arguments": Place(
+        COMPLETIONS,
+        ["kv_transfer_params", "ec_transfer_params", "session_id", "a"],
+        lambda value: PROMPT | {"vllm_xargs": value},
+    ),
+    "transfer parameters": Place(
+        COMPLETIONS, ["a"], lambda value: PROMPT | {"kv_transfer_params": value}
+    ),
+    "template arguments": Place(
+        CHAT,
+        ["messages", "tools", "a", "chat_template", "add_generation_prompt"],
+        lambda value: {"messages": [MESSAGE], "chat_template_kwargs": value},
+    ),
 }
+
+DEEP_LIST = json.loads("[" * 500 + "]" * 500)
+DEEP_OBJECT = json.loads('{"a":' * 500 + "1" + "}" * 500)
+ODD_VALUES = [
+    *(None, True, False),
+    *(0, -1, -2, 1, 2, 21, 2048, 2**31, 2**63, -(2**63) - 1, 2**64, 10**4000),
+    *(0.5, 1.0, -0.0, 1e308, float("nan"), float("inf"), float("-inf")),
+    *("", "a", "1", "\0", "\ud800", "a" * 2000),
+    *([], [None], [0], [-1], [2**64], [1.5], ["a"], [""], ["\ud800"], [[]], [{}]),
+    *({}, {"a": 1}, {"1": 2}, {"\ud800": "\udfff"}, {"type": "object"}),
+    *(DEEP_LIST, DEEP_OBJECT, list(range(3000)), ["a"] * 3000, {"1" * 5000: 1}),
+]
 
 
 def script(request):
@@ -113,46 +209,54 @@ def post_routes(served):
     }
 
 
+def request_of(path, body):
+    return Request(path, [JSON_TYPE], json.dumps(body).encode())
+
+
 @pytest.fixture
 def check(served):
-    """Send a request: it must be answered, and the engine must be able to take what it gets."""
+    """Send requests: they must be answered, and the engine must be able to take what it gets."""
     engine = served.engine
 
-    async def settle(request):
-        """Wait until nothing is left of a request, and look at what the engine got of it."""
-        await engine.wait_idle()
-        assert served.client.in_flight == 0, request
-        assert len(served.llm.in_flight) == 0, request
-        for frames in engine.add_frames:
-            check_add(*frames)
-
-    async def check(request):
+    async def check(*requests):
         for record in (engine.adds, engine.add_frames, engine.aborts):
             record.clear()
-        response = await post(served.port, request)
-        assert 200 <= response.status < 500, request
-        # Within a stream, an error is an event.
-        assert b'"code":5' not in response.body, request
-        if b"data: " in response.body[:20]:
-            assert b"data: [DONE]\n\n" in response.body, request
-        elif response.body:
-            json.loads(response.body)
-        assert response.status == 200 or not engine.adds, request
-        await settle(request)
-        assert served.load == 0, request
-        return response.status
+        responses = await asyncio.gather(*(post(served.port, request) for request in requests))
+        for request, response in zip(requests, responses, strict=True):
+            check_response(request, response)
+        await settle(requests)
+        return [response.status for response in responses]
 
-    async def hang_up(request):
-        """Send a request and do not wait for the answer."""
-        _, writer = await asyncio.open_connection("127.0.0.1", served.port)
-        writer.write(as_sent(request))
-        await writer.drain()
-        writer.close()
-        await writer.wait_closed()
+    async def settle(requests):
+        """Wait until nothing is left of some requests, and look at what the engine got of them."""
+        await engine.wait_idle()
+        assert served.client.in_flight == 0, requests
+        assert len(served.llm.in_flight) == 0, requests
+        assert served.load == 0, requests
+        for (payload,) in engine.add_frames:
+            check_add(payload)
 
-    check.hang_up = hang_up
-    check.settle = settle
     return check
+
+
+def check_response(request, response):
+    """Check that a response is whole, and that it does not blame the server."""
+    assert 200 <= response.status < 500, request
+    # Within a stream, an error is an event.
+    assert b'"code":5' not in response.body, request
+    if b"data: " in response.body[:20]:
+        assert b"data: [DONE]\n\n" in response.body, request
+    elif response.body:
+        json.loads(response.body)
+
+
+@pytest.mark.parametrize("name", PLACES)
+async def test_every_field_stands_values_of_every_kind(check, name):
+    place = PLACES[name]
+    for field in place.fields:
+        asked = [request_of(place.path, place.body({field: value})) for value in ODD_VALUES]
+        asked += [request_of(r.path, {**json.loads(r.body), "stream": True}) for r in asked[::5]]
+        await check(*asked)
 
 
 async def test_every_route_is_tried(served):
@@ -163,5 +267,5 @@ async def test_every_route_is_tried(served):
 @bounded(400)
 @given(request=requests(KINDS))
 async def test_whatever_is_sent_is_answered_and_harms_no_engine(check, request):
-    status = await check(request)
+    (status,) = await check(request)
     event(f"{request.path} {status}")

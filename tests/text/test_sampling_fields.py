@@ -204,6 +204,7 @@ COUNT = (
         (2, 1, -5, COUNT),
         (2**31, 1, 2, "repetition_detection.max_pattern_size must be less than 2**31."),
         (2, 1, 2**31, "repetition_detection.min_count must be less than 2**31."),
+        (0, 0, -(2**63) - 1, "repetition_detection.min_count must be at least -2**63."),
     ],
 )
 def test_sizes_that_describe_no_repetition_are_refused(

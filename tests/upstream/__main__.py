@@ -63,7 +63,9 @@ def parse_options():
         "modules", nargs="*", metavar="PATTERN", help="run modules like *test_chat.py only"
     )
     parser.add_argument("-k", dest="keyword", help="run tests that match, as pytest has it")
-    parser.add_argument("--engine", choices=["real", "mock"], help="run those of one engine only")
+    parser.add_argument(
+        "--engine", choices=["real", "mock", "none"], help="run those of one engine only"
+    )
     parser.add_argument(
         "--vllm-source",
         type=Path,

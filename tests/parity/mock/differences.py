@@ -1,50 +1,218 @@
-"""Where umbel's answers differ from the reference's on purpose: the one list, with reasons.
+"""Where umbel differs from the reference on purpose: the one list, with reasons.
 
 A difference rewrites a pair of answers, the reference's and umbel's, so that they are equal if
-nothing else differs.  Where it is listed for a row and changes nothing, a test fails.
+nothing else differs.  Where one applies to a row and the pair is equal without it, a test fails.
 """
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
+from .observed import Answer, events_of
+from .rows import Row
+
+FAILURE = "list index out of range"
+"""What vLLM answers where it looks for log-probabilities that are not there."""
+
+Pair = tuple[Answer, Answer]
+
 
 class Difference(NamedTuple):
-    """Which rows differ, why, and what remains to be compared."""
+    """Why answers differ, to which rows it applies, and how the pair becomes comparable."""
 
-    rows: str
     reason: str
-    settle: Callable
-
-    def concerns(self, row):
-        """Tell whether it is listed for a row."""
-        return re.fullmatch(self.rows, row.name) is not None
+    concerns: Callable[[Row, Answer], bool]
+    settle: Callable[[Answer, Answer], Pair]
 
 
-def own_words(vllm, umbel):
-    """Compare errors without their messages."""
+def named(pattern):
+    """Choose rows by their names."""
+    return lambda row, vllm: re.fullmatch(pattern, row.name) is not None
+
+
+def worded_by_pydantic(row, vllm):
+    """Choose faults whose words are those of vLLM's libraries."""
+    return vllm.status == 400 and "'msg': " in vllm.text and "'dataclass_type'" not in vllm.text
+
+
+def failing_stream(row, vllm):
+    """Choose streams that tell of an error before any text."""
+    events = events_of(vllm.text, vllm.headers) or []
+    spoken = [event for event in events if '"role":"assistant","content":""' not in event]
+    return spoken[:1] != [] and spoken[0].startswith('{"error":') and FAILURE not in spoken[0]
+
+
+def without_words(vllm, umbel):
+    """Compare faults by their number, types, places and inputs."""
 
     def silent(answer):
-        body = json.loads(answer.text)
-        body["error"]["message"] = "..."
-        return answer._replace(text=json.dumps(body))
+        return answer._replace(text=re.sub(r"'msg': ('[^']*'|\\\"[^\"]*\\\")", "'msg': ...", answer.text))
 
     return silent(vllm), silent(umbel)
 
 
+def without_message(vllm, umbel):
+    """Compare errors by status, type and parameter."""
+
+    def silent(answer):
+        error = json.loads(answer.text)["error"]
+        return answer._replace(text=json.dumps({**error, "message": "..."}))
+
+    return silent(vllm), silent(umbel)
+
+
+def type_alone(vllm, umbel):
+    """Compare errors by status and type."""
+
+    def bare(answer):
+        error = json.loads(answer.text)["error"]
+        return answer._replace(text=json.dumps({"type": error["type"], "code": error["code"]}))
+
+    return bare(vllm), bare(umbel)
+
+
 def real_status(vllm, umbel):
-    """Take the error event that is all of a stream for an answer with the error's status."""
-    (error,) = re.findall(r"^data: (\{.*\})$", vllm.text, re.MULTILINE)
-    body = json.loads(error)
-    return vllm._replace(
-        status=body["error"]["code"],
-        headers={**vllm.headers, "Content-Type": "application/json"},
-        text=json.dumps(body, separators=(",", ":"), ensure_ascii=False),
-    ), umbel
+    """Take the error of a stream for an answer with its status."""
+    events = events_of(vllm.text, vllm.headers)
+    (error,) = (json.loads(event)["error"] for event in events if event.startswith('{"error"'))
+    if error["code"] == 503 and error["type"] == "InternalServerError":
+        # So a chat says it within a stream alone.
+        error = {**error, "type": "ServiceUnavailableError"}
+    text = json.dumps({"error": error}, separators=(",", ":"), ensure_ascii=False)
+    headers = {**vllm.headers, "Content-Type": "application/json"}
+    return vllm._replace(status=error["code"], headers=headers, text=text), umbel
 
 
-DIFFERENCES: list[Difference] = []
+def refused(vllm, umbel):
+    """Take umbel's word where it refuses what vLLM answers, or answers with a failure."""
+    return (umbel, umbel) if umbel.status == 400 and vllm.status in (200, 500) else (vllm, umbel)
+
+
+def answered(vllm, umbel):
+    """Take umbel's word where it answers what vLLM fails at."""
+    failed = FAILURE in vllm.text
+    return (umbel, umbel) if failed and umbel.status == 200 else (vllm, umbel)
+
+
+def without(pattern):
+    """Leave out what matches a pattern."""
+
+    def settle(vllm, umbel):
+        return (
+            vllm._replace(text=re.sub(pattern, "...", vllm.text)),
+            umbel._replace(text=re.sub(pattern, "...", umbel.text)),
+        )
+
+    return settle
+
+
+def siblings_aborted(vllm, umbel):
+    """Let umbel abort what vLLM lets run to its end."""
+    return (vllm._replace(aborted=umbel.aborted) if not vllm.aborted else vllm), umbel
+
+
+def more_said(vllm, umbel):
+    """Let umbel say more than vLLM before an error."""
+    left = Counter(events_of(vllm.text, vllm.headers))
+    kept = []
+    for event in events_of(umbel.text, umbel.headers):
+        if left[event]:
+            left[event] -= 1
+            kept.append(event)
+    return vllm, umbel._replace(text="".join(f"data: {event}\n\n" for event in kept))
+
+
+def changed_params(change):
+    """Rewrite the sampling parameters that vLLM sends."""
+
+    def settle(vllm, umbel):
+        wire = [
+            {**sample, "sampling_params": change(dict(sample["sampling_params"]))}
+            for sample in vllm.wire
+        ]
+        return vllm._replace(wire=wire), umbel
+
+    return settle
+
+
+def wrapped_seed(params):
+    params["seed"] = (params["seed"] + 2**63) % 2**64 - 2**63
+    return params
+
+
+def no_prompt_logprobs(params):
+    params.pop("prompt_logprobs", None)
+    params["skip_reading_prefix_cache"] = False
+    return params
+
+
+DIFFERENCES = [
+    Difference(
+        "What a library words for vLLM is said in words of our own.",
+        worded_by_pydantic,
+        without_words,
+    ),
+    Difference(
+        "An error before the first token of a stream gets its status.",
+        failing_stream,
+        real_status,
+    ),
+    Difference(
+        "The range of n is checked with the request, before its prompt is looked at.",
+        named(".*: zero and more than fits"),
+        type_alone,
+    ),
+    Difference(
+        "`true` is no number.",
+        named("completion: prompt that is true"),
+        refused,
+    ),
+    Difference(
+        "What is no object is a fault of the body; vLLM fails.",
+        named(".*: a word for constraints"),
+        refused,
+    ),
+    Difference(
+        "What is no object is told as everywhere; vLLM tells of a class of its own.",
+        named(".*: a word for repetition detection"),
+        without_message,
+    ),
+    Difference(
+        "What belongs to the whole prompt comes from choice 0, not from the one that ended last.",
+        named(r".*: cached tokens|.*: transfer of the cache of two"),
+        without(r'"cached_tokens":\d+|"kv_transfer_params":\{[^}]*\}'),
+    ),
+    Difference(
+        "When a sample fails, its siblings are aborted at once, also where nobody waits for chunks.",
+        named(r".*: an error (at once|later)"),
+        siblings_aborted,
+    ),
+    Difference(
+        "What siblings said in the step of a failure is sent before the error.",
+        named(r".*: broken later, streamed"),
+        more_said,
+    ),
+    Difference(
+        "Log-probabilities that the engine left out are left out; vLLM fails.",
+        named(r".*: logprobs that the engine left out(, streamed)?"),
+        answered,
+    ),
+    Difference(
+        "A seed wraps around at 64 bits.",
+        named("chat: largest seed"),
+        changed_params(wrapped_seed),
+    ),
+    Difference(
+        "A chat that streams has no place for log-probabilities of the prompt: none are asked for.",
+        named(
+            r"chat: ((continued and echoed|echo of a question|echo with logprobs), streamed"
+            r"|a role by default, echoed|no prompt logprobs in a stream)"
+        ),
+        changed_params(no_prompt_logprobs),
+    ),
+]
 
 # What the engine is asked for.
 
@@ -61,8 +229,6 @@ MEANT = {
     "stop_token_ids": [],
     "_all_stop_token_ids": [],
     "ignore_eos": False,
-    "skip_reading_prefix_cache": False,
-    "watermarking": False,
 }
 """What the engine takes where a sampling parameter is not sent (vllm/sampling_params.py)."""
 
@@ -78,6 +244,7 @@ UNREAD = {
     "output_kind": "outputs are collected in the frontend",
     "stream_interval": "outputs are collected in the frontend",
     "skip_clone": "tells the frontend whether to copy the parameters",
+    "watermarking": "an engine without watermarks does not look at it",
 }
 """Sampling parameters that the engine does not look at, with what they are for."""
 
@@ -85,11 +252,12 @@ UNREAD = {
 def asked(sample):
     """Give what the engine is asked for a sample, as it understands it."""
     params = {**MEANT, **sample.get("sampling_params", {})}
-    params["_all_stop_token_ids"] = sorted(params["_all_stop_token_ids"])
-    structured = params.get("structured_outputs")
-    if structured is not None:
-        params["structured_outputs"] = {
-            key: value for key, value in structured.items() if value not in (None, False)
-        }
+    params.setdefault("skip_reading_prefix_cache", params.get("prompt_logprobs") is not None)
+    # To the engine they are sets.
+    for key in ("stop_token_ids", "_all_stop_token_ids"):
+        params[key] = sorted(params[key])
+    for key in ("structured_outputs", "repetition_detection"):
+        if params.get(key) is not None:
+            params[key] = {name: item for name, item in params[key].items() if item}
     params = {key: value for key, value in sorted(params.items()) if key not in UNREAD}
     return {**sample, "sampling_params": params}

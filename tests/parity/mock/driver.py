@@ -13,13 +13,11 @@ import aiohttp
 from umbel_engine.mock import MockStep, child_index
 
 from .engine import prompt_index
-from .observed import Answer, normal_text, wire_of
+from .observed import Answer, normal_headers, normal_text, wire_of
 from .servers import KEY, MODEL_NAMES
 
 ANSWERED_WITHIN = 20
 """Seconds for a row."""
-
-COMPARED_HEADERS = ("Content-Type", "Allow", "Location", "X-Request-Id", "WWW-Authenticate")
 
 PACE_PROMPT = [300, 300, 301, 301, 302]
 PACE = {"model": MODEL_NAMES[0], "prompt": PACE_PROMPT, "stream": True}
@@ -42,7 +40,9 @@ class Driver:
     @asynccontextmanager
     async def connect(cls, base, engine):
         timeout = aiohttp.ClientTimeout(total=None)
-        async with aiohttp.ClientSession(timeout=timeout, auto_decompress=False) as session:
+        # vLLM hangs up after some errors, which must be no concern of the next row.
+        connector = aiohttp.TCPConnector(force_close=True)
+        async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
             yield cls(base, engine, session)
 
     async def ask(self, row):
@@ -88,13 +88,18 @@ class Driver:
     async def _step_on(self, request):
         """Step until the request of the row is answered."""
         done = False
+        answer = self._engine.script
 
-        def pace(_):
+        def script(request):
+            # A sample of the row may come late.
+            return pace() if is_pace(request) else answer(request)
+
+        def pace():
             while not done:
                 yield MockStep(token_ids=(300,))
             yield MockStep(token_ids=(300,), finish="length")
 
-        self._engine.script = pace
+        self._engine.script = script
         count = len(self._engine.adds) + 1
         headers = {"Authorization": f"Bearer {KEY}"}
         posted = asyncio.create_task(
@@ -137,12 +142,7 @@ class Driver:
             skip_auto_headers=("Content-Type",),
         ) as response:
             text = (await response.read()).decode()
-            headers = {
-                name: response.headers[name]
-                for name in COMPARED_HEADERS
-                if name in response.headers
-            }
-            return response.status, headers, text
+            return response.status, normal_headers(response.headers), text
 
     def _state(self, row, request, seen):
         came = [add for add in self._engine.adds[seen:] if not is_pace(add)]

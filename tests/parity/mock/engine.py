@@ -133,7 +133,9 @@ def end_of(token_id, count, params):
             return "stop", None
         if token_id in params.stop_token_ids:
             return "stop", token_id
-    return ("length", None) if count == params.max_tokens else (None, None)
+    # The engine's default, which vLLM does not send.
+    limit = 16 if params.max_tokens is None else params.max_tokens
+    return ("length", None) if count == limit else (None, None)
 
 
 def token_id_of(token):

@@ -16,7 +16,7 @@ EVENT = "data: "
 TIMES = "time_to_first_token_ms|generation_time_ms|queue_time_ms|mean_itl_ms|tokens_per_second"
 
 OWN_VALUES = (
-    (r'"(id|request_id)": ?"((?:chatcmpl|cmpl|generate-tokens|modelperm)-)[0-9a-f]{16,32}"', r'"\1":"\2ID"'),
+    (r'"(id|request_id)": ?"((?:chatcmpl|cmpl|generate-tokens|modelperm)-)[0-9a-f]{16,32}((?:-\d+)?)"', r'"\1":"\2ID\3"'),
     (r'"created": ?\d{10}\b', '"created":0'),
     (r'"system_fingerprint":"vllm-0\.33\.0-[0-9a-f]{8}"', '"system_fingerprint":"vllm-0.33.0-HASH"'),
     (rf'"({TIMES})": ?-?\d+(?:\.\d+)?(?:e-?\d+)?', r'"\1":0.0'),
@@ -35,6 +35,29 @@ class Answer(NamedTuple):
     text: str
     wire: list[dict[str, object]]
     aborted: list[str]
+
+
+COMPARED_HEADERS = (
+    "Content-Type",
+    "Allow",
+    "Location",
+    "X-Request-Id",
+    "WWW-Authenticate",
+    "Access-Control-Allow-Origin",
+    "Access-Control-Allow-Methods",
+    "Access-Control-Allow-Headers",
+    "Access-Control-Max-Age",
+    "endpoint-load-metrics",
+)
+
+
+def normal_headers(headers):
+    """Give the headers that are compared; an id that was made up is the same as any other."""
+    return {
+        name: re.sub(r"^[0-9a-f]{32}$", "ID", headers[name])
+        for name in COMPARED_HEADERS
+        if name in headers
+    }
 
 
 def normal_text(text, headers):

@@ -113,7 +113,7 @@ LOGPROBS = [
     *refused("named tokens without logprobs", logprob_token_ids=[1]),
     chat("named tokens out of range", logprobs=True, logprob_token_ids=[1, 512], samples=0),
     chat("many named tokens", logprobs=True, logprob_token_ids=list(range(129)), samples=0),
-    chat("named tokens and other rivals", logprobs=True, top_logprobs=1, logprob_token_ids=[1, 2], samples=0),
+    chat("named tokens and other rivals", logprobs=True, top_logprobs=1, logprob_token_ids=[1, 2]),
     complete("named tokens out of range", logprobs=2, logprob_token_ids=[1, 512], samples=0),
     complete("named tokens and other logprobs", logprobs=1, logprob_token_ids=[1, 2], samples=0),
     complete("many named tokens", logprobs=129, logprob_token_ids=list(range(129)), samples=0),

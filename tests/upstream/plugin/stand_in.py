@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 import openai
 
-READY_WITHIN = 400
+READY_WITHIN = 600
 """Seconds that a server gets to load the model, on a machine that may be busy with other things."""
 
 ENDED_WITHIN = 30
@@ -261,6 +261,7 @@ def mock_arguments(key, rpc_port):
         *("--vocab-size", str(VOCABULARY_SIZE)),
         *("--max-model-len", str(key.max_model_len)),
         *("--step-ms", "1"),
+        *("--scenario", str(Path(__file__).with_name("scenario.json"))),
         "--log-stats",
     ]
 
