@@ -158,7 +158,10 @@ async def test_several_samples_need_randomness_however_few_are_told(serve):
     served = await serve()
     refused = await served.complete(best_of=2, temperature=0)
     assert refused.status == 400
-    assert "when using greedy sampling, got 2." in refused.error["message"]
+    assert refused.error["message"].startswith(
+        "best_of must be 1 when using greedy sampling, got 2."
+    )
+    assert refused.error["param"] == "best_of"
     assert (await served.complete(best_of=1, temperature=0)).status == 200
 
 

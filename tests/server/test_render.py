@@ -214,3 +214,10 @@ async def test_several_prompts_are_rendered_to_one_request_each(rendering):
     ]
     generated = [choice["token_ids"] for answer in answers for choice in answer["choices"]]
     assert generated == [choice["token_ids"] for choice in direct.json()["choices"]]
+
+
+async def test_best_of_is_no_part_of_what_is_rendered(rendering):
+    served = await rendering()
+    refused = await served.post(f"{COMPLETIONS}/render", prompt="hi", best_of=3)
+    assert (refused.status, refused.error["param"]) == (400, "best_of")
+    assert await render(served, COMPLETIONS, prompt="hi", n=2, best_of=2)

@@ -97,7 +97,8 @@ class ChatLlm:
 
         Raises InvalidChatError or umbel_text.InvalidRequestError for the first fault.
         """
-        return self.text.lower(_text_request(request, self.render(request)), n)
+        prompt = request.prompt_token_ids or self.render(request)
+        return self.text.lower(_text_request(request, prompt), n)
 
     def chat(self, request: ChatRequest | LoweredRequest) -> Samples[ChatDelta]:
         """Prepare the one sample of a request; the same as `chat_n` with n = 1."""
@@ -117,7 +118,7 @@ class ChatLlm:
         return self.text.generate_with(lowered, n, stage)
 
 
-def _text_request(request: ChatRequest, prompt: str) -> TextRequest:
+def _text_request(request: ChatRequest, prompt: str | list[int]) -> TextRequest:
     return TextRequest(
         request_id=request.request_id,
         prompt=prompt,

@@ -13,6 +13,8 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     `messages` are OpenAI's, decoded from JSON.  `template_arguments` and `documents` are handed to
     the chat template; `chat_template` is the source of another one, which the model has to allow.
+    `prompt_token_ids` is what they were rendered to before, if it is known: they are not rendered
+    again then.
     See `umbel_text.TextRequest` for the other fields.
     """
 
@@ -25,6 +27,7 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     template_arguments: dict[str, object] = {}
     documents: list[dict[str, str]] | None = None
     chat_template: str | None = None
+    prompt_token_ids: list[int] | None = None
     add_special_tokens: bool = False
     max_tokens_name: str = "max_tokens"
     truncate_prompt_tokens: int | None = None

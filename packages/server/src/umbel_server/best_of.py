@@ -5,6 +5,15 @@ from collections.abc import Sequence
 from umbel_text import TextDelta
 
 
+def best_of_each(deltas: Sequence[TextDelta], best_of: int, n: int) -> list[TextDelta]:
+    """Give the n best of the `best_of` samples of each prompt, prompt by prompt."""
+    return [
+        delta
+        for start in range(0, len(deltas), best_of)
+        for delta in best(deltas[start : start + best_of], n)
+    ]
+
+
 def best(deltas: Sequence[TextDelta], n: int) -> list[TextDelta]:
     """Give the n samples with the highest mean log-probability per token, the best first.
 

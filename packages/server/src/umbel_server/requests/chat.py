@@ -34,6 +34,7 @@ from umbel_server.requests.structured import (
     check_response_format,
     count_constraints,
 )
+from umbel_text.sampling import check_repetition_detection
 
 Message = dict[str, object]
 """A message as the client wrote it, with a `role`; the chat layer knows what the rest means."""
@@ -152,7 +153,9 @@ class ChatCompletionRequest(Struct, frozen=True, kw_only=True):
 
 
 def read_chat_request(body: dict[str, object]) -> ChatCompletionRequest:
-    """Read a decoded body, which is not to be used afterwards; raises ApiError.
+    """Read a decoded body, which is not to be used afterwards.
+
+    Raises ApiError, or umbel_text.InvalidRequestError for values that no field allows.
 
     The checks come in the order of vLLM's validators, so a body with several faults is answered for
     the same one.
@@ -170,7 +173,9 @@ def read_chat_request(body: dict[str, object]) -> ChatCompletionRequest:
     apply_thinking_token_budget(body)
     if body.get("top_logprobs") is None:
         body.pop("top_logprobs", None)
-    return _READER.convert(body)
+    request = _READER.convert(body)
+    check_repetition_detection(request.repetition_detection)
+    return request
 
 
 def _check_iterable_messages(body: dict[str, object]) -> None:

@@ -32,6 +32,7 @@ from umbel_server.requests.structured import (
     check_response_format,
     count_constraints,
 )
+from umbel_text.sampling import check_repetition_detection
 
 Prompt = list[NonNegative] | list[list[NonNegative]] | str | list[str]
 """One prompt (token ids or text) or a list of prompts."""
@@ -107,7 +108,9 @@ class CompletionRequest(Struct, frozen=True, kw_only=True):
 def read_completion_request(
     body: dict[str, object], max_prompts: int = DEFAULT_MAX_PROMPTS
 ) -> CompletionRequest:
-    """Read a decoded body, which is not to be used afterwards; raises ApiError.
+    """Read a decoded body, which is not to be used afterwards.
+
+    Raises ApiError, or umbel_text.InvalidRequestError for values that no field allows.
 
     The checks come in the order of vLLM's validators, so a body with several faults is answered for
     the same one.
@@ -123,7 +126,9 @@ def read_completion_request(
     check_cache_salt(body)
     apply_multimodal_alias(body)
     apply_thinking_token_budget(body)
-    return _READER.convert(body)
+    request = _READER.convert(body)
+    check_repetition_detection(request.repetition_detection)
+    return request
 
 
 def _check_prompt_count(body: dict[str, object], max_prompts: int) -> None:

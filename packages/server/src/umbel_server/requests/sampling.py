@@ -2,6 +2,7 @@
 
 from umbel_server.requests.chat import ChatCompletionRequest
 from umbel_server.requests.completion import CompletionRequest
+from umbel_server.requests.reused_prompt import engine_transfer_parameters
 from umbel_server.requests.structured import constraint_of
 from umbel_text import SamplingOptions
 
@@ -49,8 +50,11 @@ def sampling_options(
 
 def _extra_args(body: ChatCompletionRequest | CompletionRequest) -> dict[str, object]:
     extra: dict[str, object] = dict(body.vllm_xargs or {})
-    if body.kv_transfer_params:
-        extra["kv_transfer_params"] = body.kv_transfer_params
+    transfer = body.kv_transfer_params
+    if isinstance(body, ChatCompletionRequest):
+        transfer = engine_transfer_parameters(body)
+    if transfer:
+        extra["kv_transfer_params"] = transfer
     if body.ec_transfer_params:
         extra["ec_transfer_params"] = body.ec_transfer_params
     return extra

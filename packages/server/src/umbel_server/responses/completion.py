@@ -61,16 +61,14 @@ def completion(
     context: AnswerContext,
     echo: Echo,
     deltas: Sequence[TextDelta],
-    generated: int | None = None,
+    generated: int,
 ) -> bytes:
     """Render the answer from the whole output of each sample, prompt by prompt.
 
-    `generated` counts the tokens of the usage, if there were more samples than these.
+    `generated` counts the tokens of all samples, which may be more than these.
     """
     for index in range(0, len(deltas), context.n):
         echo.see(index // context.n, deltas[index].prompt_logprobs)
-    if generated is None:
-        generated = sum(len(delta.token_ids) for delta in deltas)
     first = deltas[0]
     extras = first.extras or NOTHING
     body = Completion(

@@ -1,5 +1,6 @@
 """Chat completions."""
 
+import asyncio
 import time
 
 from aiohttp import web
@@ -16,6 +17,7 @@ from umbel_server.exchange import (
 )
 from umbel_server.load_report import load_report
 from umbel_server.requests.chat import ChatCompletionRequest, read_chat_request
+from umbel_server.requests.reused_prompt import reused_prompt_token_ids
 from umbel_server.requests.sampling import sampling_options
 from umbel_server.requests.served import check_chat_served
 from umbel_server.responses.chat import chat_completion
@@ -70,19 +72,25 @@ async def _answer(
     lowered: LoweredRequest,
 ) -> web.StreamResponse:
     role, echo = _role_and_echo(server, body, request)
-    prompt_text = None
-    if body.return_prompt_text:
-        prompt_text = str(lowered.request.prompt)
+    rendered = lowered.request.prompt
+    prompt_text = rendered if body.return_prompt_text and isinstance(rendered, str) else None
     context = answer_context(server, exchange, body, [lowered], _top_logprobs(body), prompt_text)
     samples = server.chat.chat_n(lowered, exchange.n)
     if body.stream:
         return await stream(http, samples, ChatFrames(context, role, echo, exchange.n))
     deltas = await collect(http, samples)
-    prompt = None
-    if (number := lowered.sampling.prompt_logprobs) is not None:
+    number = lowered.sampling.prompt_logprobs
+    if number is None:
+        answer = chat_completion(context, role, echo, deltas)
+    else:
         tokenizer = server.chat.text.model.tokenizer
-        prompt = decode_prompt_logprobs(tokenizer, deltas[0].prompt_logprobs, number)
-    answer = chat_completion(context, role, echo, deltas, prompt)
+
+        def render() -> bytes:
+            prompt = decode_prompt_logprobs(tokenizer, deltas[0].prompt_logprobs, number)
+            return chat_completion(context, role, echo, deltas, prompt)
+
+        # Every token of the prompt gets a text, which takes long for a long prompt.
+        answer = await asyncio.to_thread(render)
     headers = load_report(http, server.chat.text.llm)
     return web.Response(body=answer, headers=headers, content_type="application/json")
 
@@ -131,6 +139,7 @@ def _chat_request(body: ChatCompletionRequest, exchange: Exchange) -> ChatReques
         template_arguments=_template_arguments(body),
         documents=body.documents,
         chat_template=body.chat_template,
+        prompt_token_ids=reused_prompt_token_ids(body),
         add_special_tokens=body.add_special_tokens,
         max_tokens_name="max_completion_tokens" if by_new_name else "max_tokens",
         truncate_prompt_tokens=body.truncate_prompt_tokens,

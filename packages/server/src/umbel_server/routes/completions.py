@@ -1,11 +1,12 @@
 """Plain completions, of one prompt or of several."""
 
+import asyncio
 import time
 
 from aiohttp import web
 
-from umbel_engine import Samples, merge
-from umbel_server.best_of import best
+from umbel_engine import merge
+from umbel_server.best_of import best_of_each
 from umbel_server.collect import collect
 from umbel_server.errors import validation_error
 from umbel_server.exchange import (
@@ -23,11 +24,10 @@ from umbel_server.requests.sampling import sampling_options
 from umbel_server.requests.served import check_completion_served
 from umbel_server.responses.completion import completion
 from umbel_server.responses.completion_frames import CompletionFrames
-from umbel_server.responses.context import AnswerContext
 from umbel_server.responses.echo import Echo
 from umbel_server.server import SERVER, Server
 from umbel_server.writer import stream
-from umbel_text import LoweredRequest, TextDelta, TextRequest
+from umbel_text import LoweredRequest, TextRequest
 
 
 async def create_completion(http: web.Request) -> web.StreamResponse:
@@ -49,7 +49,11 @@ async def answer_completion(
     server.chat.text.llm.client.check_alive()
     limit = server.options.max_n_sequences
     best_of = check_best_of(body.best_of, exchange.n, body.stream, limit)
-    lowered = await aside(http, lower_all, server, requests, best_of)
+    lowered = await aside(http, lower_all, server, requests, exchange.n)
+    if best_of > 1 and lowered[0].sampling.greedy:
+        raise validation_error(
+            f"best_of must be 1 when using greedy sampling, got {best_of}.", "best_of", best_of
+        )
     return await _answer(http, server, body, exchange, lowered, best_of)
 
 
@@ -112,28 +116,17 @@ async def _answer(
     samples = merge(*(text.generate_n(prompt, best_of) for prompt in lowered))
     if body.stream:
         return await stream(http, samples, CompletionFrames(context, echo))
-    answer = await _collect(http, samples, context, echo, best_of)
+    deltas = await collect(http, samples)
+    generated = sum(len(delta.token_ids) for delta in deltas)
+    if best_of > exchange.n:
+        deltas = best_of_each(deltas, best_of, exchange.n)
+    if lowered[0].sampling.prompt_logprobs is None:
+        answer = completion(context, echo, deltas, generated)
+    else:
+        # Every token of the prompts gets a text, which takes long for long prompts.
+        answer = await asyncio.to_thread(completion, context, echo, deltas, generated)
     headers = load_report(http, text.llm)
     return web.Response(body=answer, headers=headers, content_type="application/json")
-
-
-async def _collect(
-    http: web.Request,
-    samples: Samples[TextDelta],
-    context: AnswerContext,
-    echo: Echo,
-    best_of: int,
-) -> bytes:
-    deltas = await collect(http, samples)
-    if best_of == context.n:
-        return completion(context, echo, deltas)
-    generated = sum(len(delta.token_ids) for delta in deltas)
-    chosen = [
-        delta
-        for start in range(0, len(deltas), best_of)
-        for delta in best(deltas[start : start + best_of], context.n)
-    ]
-    return completion(context, echo, chosen, generated)
 
 
 def _echo(server: Server, body: CompletionRequest, lowered: LoweredRequest) -> str:

@@ -1,5 +1,6 @@
 """Tokens in, tokens out, n times, for whoever renders prompts and reads answers elsewhere."""
 
+import asyncio
 import json
 import time
 
@@ -74,7 +75,10 @@ async def _answer(
     prompt = None
     if (number := lowered.sampling.prompt_logprobs) is not None:
         tokenizer = text.model.tokenizer if body.sampling_params.detokenize else None
-        prompt = prompt_logprobs_of(outputs[0].prompt_logprobs, number, tokenizer)
+        # Every token of the prompt gets a text, which takes long for a long prompt.
+        prompt = await asyncio.to_thread(
+            prompt_logprobs_of, outputs[0].prompt_logprobs, number, tokenizer
+        )
     answer = generate_answer(context, outputs, prompt)
     return web.Response(body=answer, content_type="application/json")
 

@@ -3,7 +3,7 @@
 import msgspec
 from aiohttp import web
 
-from umbel_server.errors import permission_denied
+from umbel_server.errors import bad_request, permission_denied
 from umbel_server.exchange import Exchange, aside
 from umbel_server.requests.chat import ChatCompletionRequest
 from umbel_server.requests.completion import CompletionRequest
@@ -32,6 +32,8 @@ async def render_completion(http: web.Request) -> web.Response:
     """Give the generate requests of a completion, one per prompt."""
     server = opened(http)
     body, exchange, requests = await read_completion(http, server)
+    if body.best_of is not None and body.best_of != exchange.n:
+        raise bad_request("`best_of` cannot be rendered: it is no sampling parameter.", "best_of")
     lowered = await aside(http, lower_all, server, requests, exchange.n)
     ids = [exchange.id]
     if len(lowered) > 1:
