@@ -197,7 +197,9 @@ def _add_answer_flags(parser: argparse.ArgumentParser) -> None:
         ("--return-tokens-as-token-ids", "write tokens of logprobs as token_id:N"),
     ):
         group.add_argument(flag, action="store_true", help=what)
-    group.add_argument("--enable-scale-out", action="store_true", help="open the render routes")
+    group.add_argument(
+        "--enable-scale-out", action="store_true", help="open the render routes and /inference/v1"
+    )
     group.add_argument(
         "--enable-tokenizer-info-endpoint", action="store_true", help="open /tokenizer_info"
     )
