@@ -15,9 +15,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import torch
+from vllm import envs
 from vllm.sampling_params import SamplingType
 from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+from vllm.v1.core.sched.utils import check_sequence_repetition
 from vllm.v1.engine import EngineCoreRequest
 from vllm.v1.request import Request
 from vllm.v1.sample.logits_processor import LogitsProcessors
@@ -29,6 +31,7 @@ from vllm.v1.sample.logits_processor.builtin import (
 from vllm.v1.sample.sampler import Sampler
 from vllm.v1.serial_utils import MsgpackDecoder
 from vllm.v1.worker.gpu.sample.logit_bias import (
+    MAX_NUM_ALLOWED_TOKEN_IDS,
     MAX_NUM_LOGIT_BIAS_TOKENS,
     MAX_NUM_STOP_TOKEN_IDS,
 )
@@ -80,13 +83,34 @@ class Engine:
         assert request.num_prompt_tokens + request.max_tokens <= MAX_MODEL_LEN
         assert min(request.prompt_token_ids) >= 0
         assert max(request.prompt_token_ids) < VOCABULARY_SIZE
+        self._check_scheduling(request, params)
         self._check_for_gpu(params)
         self._sample(request, params)
+        self._score(request, params)
+
+    def _check_scheduling(self, request, params):
+        """Check what the scheduler reads of a request, and with it the thread that takes it in."""
+        for transfer in (request.kv_transfer_params, request.ec_transfer_params):
+            assert transfer is None or isinstance(transfer, dict)
+        constrained = request.structured_output_request
+        assert (constrained is None) == (params.structured_outputs is None)
+        if constrained is not None:
+            _, specification = constrained.structured_output_key
+            specification.encode()
+            assert params.structured_outputs._backend == "xgrammar"
+        if params.repetition_detection is not None:
+            check_sequence_repetition(request.prompt_token_ids, params.repetition_detection)
 
     def _check_for_gpu(self, params):
         """Check what the sampler of a GPU keeps in arrays of fixed size."""
         np.array([params.seed or 0], np.int64)
         np.array([params.top_k], np.int32)
+        bad_words = params.bad_words_token_ids or ()
+        assert len(bad_words) <= envs.VLLM_MAX_NUM_BAD_WORDS
+        assert sum(map(len, bad_words)) <= envs.VLLM_MAX_BAD_WORDS_TOTAL_TOKENS
+        for token_ids in bad_words:
+            assert 0 <= min(token_ids) <= max(token_ids) < VOCABULARY_SIZE
+        assert len(params.allowed_token_ids or ()) <= MAX_NUM_ALLOWED_TOKEN_IDS
         assert len(params.logit_bias or ()) <= MAX_NUM_LOGIT_BIAS_TOKENS
         if params.min_tokens:
             assert len(params.all_stop_token_ids) <= MAX_NUM_STOP_TOKEN_IDS
@@ -116,6 +140,14 @@ class Engine:
             batch.remove_request(request.request_id)
             batch.condense()
             batch.refresh_metadata()
+
+    def _score(self, request, params):
+        """Make the log-probabilities of the prompt, for its first position."""
+        if params.prompt_logprobs is None or request.num_prompt_tokens < 2:
+            return
+        scores = self._sampler.compute_logprobs(self._logits)
+        target = torch.tensor([request.prompt_token_ids[1]])
+        self._sampler.gather_logprobs(scores, params.prompt_logprobs, target)
 
 
 def main():

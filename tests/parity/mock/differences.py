@@ -34,7 +34,12 @@ def named(pattern):
 
 def worded_by_pydantic(row, vllm):
     """Choose faults whose words are those of vLLM's libraries."""
-    return vllm.status == 400 and "'msg': " in vllm.text and "'dataclass_type'" not in vllm.text
+    told_otherwise = re.search(
+        r"'type': '(json_invalid|dataclass_type|value_error)'"
+        r"|body\.(messages\.0|response_format)\.",
+        vllm.text,
+    )
+    return vllm.status == 400 and "'msg': " in vllm.text and told_otherwise is None
 
 
 def failing_stream(row, vllm):
@@ -48,29 +53,29 @@ def without_words(vllm, umbel):
     """Compare faults by their number, types, places and inputs."""
 
     def silent(answer):
-        return answer._replace(text=re.sub(r"'msg': ('[^']*'|\\\"[^\"]*\\\")", "'msg': ...", answer.text))
+        return answer._replace(
+            text=re.sub(r"'msg': ('[^']*'|\\\"[^\"]*\\\")", "'msg': ...", answer.text)
+        )
 
     return silent(vllm), silent(umbel)
 
 
 def without_message(vllm, umbel):
     """Compare errors by status, type and parameter."""
-
-    def silent(answer):
-        error = json.loads(answer.text)["error"]
-        return answer._replace(text=json.dumps({**error, "message": "..."}))
-
-    return silent(vllm), silent(umbel)
+    return only(vllm, ("type", "param", "code")), only(umbel, ("type", "param", "code"))
 
 
 def type_alone(vllm, umbel):
     """Compare errors by status and type."""
+    return only(vllm, ("type", "code")), only(umbel, ("type", "code"))
 
-    def bare(answer):
-        error = json.loads(answer.text)["error"]
-        return answer._replace(text=json.dumps({"type": error["type"], "code": error["code"]}))
 
-    return bare(vllm), bare(umbel)
+def only(answer, keys):
+    """Leave these keys of an error; what is no error stays as it is."""
+    if not answer.text.startswith('{"error":{'):
+        return answer
+    error = json.loads(answer.text)["error"]
+    return answer._replace(text=json.dumps({key: error[key] for key in keys}))
 
 
 def real_status(vllm, umbel):
@@ -90,6 +95,11 @@ def refused(vllm, umbel):
     return (umbel, umbel) if umbel.status == 400 and vllm.status in (200, 500) else (vllm, umbel)
 
 
+def refused_alike(vllm, umbel):
+    """Compare by status alone."""
+    return (umbel, umbel) if umbel.status == vllm.status == 400 else (vllm, umbel)
+
+
 def answered(vllm, umbel):
     """Take umbel's word where it answers what vLLM fails at."""
     failed = FAILURE in vllm.text
@@ -101,11 +111,37 @@ def without(pattern):
 
     def settle(vllm, umbel):
         return (
-            vllm._replace(text=re.sub(pattern, "...", vllm.text)),
-            umbel._replace(text=re.sub(pattern, "...", umbel.text)),
+            vllm._replace(text=re.sub(pattern, "", vllm.text)),
+            umbel._replace(text=re.sub(pattern, "", umbel.text)),
         )
 
     return settle
+
+
+def refused_by_the_engine(vllm, umbel):
+    """Compare by status, type and parameter where umbel has asked the engine."""
+    vllm, umbel = without_message(vllm, umbel)
+    return vllm, umbel._replace(wire=[], aborted=[])
+
+
+def unsent(vllm, umbel):
+    """Let vLLM have sent something before it found a fault."""
+    return vllm._replace(wire=[], aborted=[]), umbel
+
+
+def relative_redirect(vllm, umbel):
+    """Take the server's name off a redirect."""
+    location = re.sub(r"^http://[^/]*", "", vllm.headers["Location"])
+    return vllm._replace(headers={**vllm.headers, "Location": location}), umbel
+
+
+def traced(vllm, umbel):
+    """Let umbel send trace headers."""
+    wire = [
+        {key: value for key, value in sample.items() if key != "trace_headers"}
+        for sample in umbel.wire
+    ]
+    return vllm, umbel._replace(wire=wire)
 
 
 def siblings_aborted(vllm, umbel):
@@ -160,6 +196,82 @@ DIFFERENCES = [
         real_status,
     ),
     Difference(
+        "A message that fits none of the roles has one fault, not one for each role.",
+        named(
+            "chat: (a word for a message|a message without a role|null content"
+            "|a number for content)"
+        ),
+        without_message,
+    ),
+    Difference(
+        "A format that is none of the known ones has one fault, not one for each of them.",
+        named(".*: (an unknown format|a format without a type)"),
+        without_message,
+    ),
+    Difference(
+        "A part of a message that is none of the known ones has one fault.",
+        named("chat: an unknown part"),
+        without_message,
+    ),
+    Difference(
+        "What only the compiler of a grammar finds is refused by the engine, in its words.",
+        named(".*: a (regex|grammar) that is none(, streamed)?"),
+        refused_by_the_engine,
+    ),
+    Difference(
+        "A piece of a character that ends a prompt is not repeated in the answer.",
+        named("completion: prompts that end within a character"),
+        without("\ufffd"),
+    ),
+    Difference(
+        "Every prompt of a list is checked before the engine gets the first.",
+        named("completion: an empty prompt among others"),
+        unsent,
+    ),
+    Difference(
+        "What vLLM adds for one family of chat templates is not there.",
+        named("chat: rendered( with parameters)?"),
+        without('"cohere_format":"cmd4",'),
+    ),
+    Difference(
+        "A body that is no JSON is told in one way on every route.",
+        named("invocations: no JSON"),
+        type_alone,
+    ),
+    Difference(
+        "A body that is not UTF-8 gets an error of the usual shape.",
+        named("body: not UTF-8, .*"),
+        refused_alike,
+    ),
+    Difference(
+        "`best_of` means what it means to OpenAI; vLLM ignores it.",
+        named("body: best of more than is asked for"),
+        refused,
+    ),
+    Difference(
+        "The version of umbel stands beside the engine's.",
+        named("version"),
+        without(r',"umbel_version":"[^"]*"'),
+    ),
+    Difference(
+        "A redirect names the path alone, which is right behind a proxy too.",
+        named("slash at the end"),
+        relative_redirect,
+    ),
+    Difference(
+        "What transformers adds to the tokenizer's configuration is not there.",
+        named("tokenizer info: open"),
+        without(
+            r'"tokenizer_class":"[^"]*",|,"(name_or_path|backend)":"[^"]*"'
+            r'|,"(is_local|local_files_only)":(true|false)'
+        ),
+    ),
+    Difference(
+        "Trace headers are handed on; vLLM drops them unless it sends traces itself.",
+        named(".*: trace(, streamed)?"),
+        traced,
+    ),
+    Difference(
         "The range of n is checked with the request, before its prompt is looked at.",
         named(".*: zero and more than fits"),
         type_alone,
@@ -186,7 +298,7 @@ DIFFERENCES = [
     ),
     Difference(
         "When a sample fails, its siblings are aborted at once, also where nobody waits for chunks.",
-        named(r".*: an error (at once|later)"),
+        named(r".*: an error (at once|later)|generate: an error"),
         siblings_aborted,
     ),
     Difference(

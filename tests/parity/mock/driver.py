@@ -100,12 +100,13 @@ class Driver:
             yield MockStep(token_ids=(300,), finish="length")
 
         self._engine.script = script
-        count = len(self._engine.adds) + 1
+        seen = len(self._engine.adds)
         headers = {"Authorization": f"Bearer {KEY}"}
         posted = asyncio.create_task(
             self._session.post(f"{self._base}/v1/completions", json=PACE, headers=headers)
         )
-        await self._engine.wait_adds(count)
+        while not any(map(is_pace, self._engine.adds[seen:])):
+            await self._engine.wait_adds(len(self._engine.adds) + 1)
         await self._engine.step()
         async with await posted as response:
             while True:
@@ -160,4 +161,3 @@ def is_pace(add):
 
 def name_of(add):
     return f"{prompt_index(add)}.{child_index(add)}"
-

@@ -202,4 +202,3 @@ def prompt_index(request):
     """Give the index of a prompt in its list, read from the id; 0 in a chat."""
     external = request.external_req_id or ""
     return int(external.rpartition("-")[2]) if external.startswith("cmpl-") else 0
-

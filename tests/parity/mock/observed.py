@@ -16,9 +16,17 @@ EVENT = "data: "
 TIMES = "time_to_first_token_ms|generation_time_ms|queue_time_ms|mean_itl_ms|tokens_per_second"
 
 OWN_VALUES = (
-    (r'"(id|request_id)": ?"((?:chatcmpl|cmpl|generate-tokens|modelperm)-)[0-9a-f]{16,32}((?:-\d+)?)"', r'"\1":"\2ID\3"'),
+    (
+        r'"(id|request_id)": ?"((?:chatcmpl|cmpl|generate-tokens|modelperm)-)[0-9a-f]{16,32}((?:-\d+)?)"',
+        r'"\1":"\2ID\3"',
+    ),
     (r'"created": ?\d{10}\b', '"created":0'),
-    (r'"system_fingerprint":"vllm-0\.33\.0-[0-9a-f]{8}"', '"system_fingerprint":"vllm-0.33.0-HASH"'),
+    (
+        r'"system_fingerprint":"vllm-0\.33\.0-[0-9a-f]{8}"',
+        '"system_fingerprint":"vllm-0.33.0-HASH"',
+    ),
+    (r'"[^"]*/parity"', '"MODEL"'),
+    (r"\[\d\d:\d\d:\d\d\]", "[TIME]"),
     (rf'"({TIMES})": ?-?\d+(?:\.\d+)?(?:e-?\d+)?', r'"\1":0.0'),
 )
 
@@ -52,9 +60,9 @@ COMPARED_HEADERS = (
 
 
 def normal_headers(headers):
-    """Give the headers that are compared; an id that was made up is the same as any other."""
+    """Give the headers that are compared, with what is made up anew replaced."""
     return {
-        name: re.sub(r"^[0-9a-f]{32}$", "ID", headers[name])
+        name: re.sub(r"^[0-9a-f]{32}$", "ID", re.sub(r":\d+(?=/)", ":PORT", headers[name]))
         for name in COMPARED_HEADERS
         if name in headers
     }
@@ -133,7 +141,9 @@ def wire_of(payload):
     fields["request_id"] = id_shape(fields["request_id"], external)
     fields["external_req_id"] = re.sub(r"[0-9a-f]{16,32}", "ID", external)
     del fields["arrival_time"]
-    return {key: value for key, value in fields.items() if value != ABSENT.get(key)}
+    told = {key: value for key, value in fields.items() if value != ABSENT.get(key)}
+    # As it is recorded, where the keys of objects are texts.
+    return json.loads(json.dumps(told))
 
 
 def id_shape(request_id, external):

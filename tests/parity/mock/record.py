@@ -128,10 +128,12 @@ async def record(reference, wanted, answers):
             print(f"starting the server {group!r}")
             rows = [(name, row) for name, row in wanted if row.server == group]
             try:
-                async with vllm(group, model, reference) as (base, engine):
-                    async with Driver.connect(base, engine) as driver:
-                        for name, row in rows:
-                            failures += await record_row(driver, row, answers[name])
+                async with (
+                    vllm(group, model, reference) as (base, engine),
+                    Driver.connect(base, engine) as driver,
+                ):
+                    for name, row in rows:
+                        failures += await record_row(driver, row, answers[name])
             except (ServerError, RuntimeError) as error:
                 failures.append(f"{group}: {error}")
             write(answers)

@@ -62,9 +62,7 @@ def chat(name, *says, messages=QUESTION, n=2, path=CHAT, **fields):
 def complete(name, *says, prompt="Hello world", n=2, path=COMPLETIONS, **fields):
     """Make the row of a completion for two samples; fields of its body, and options of the row."""
     options = {key: fields.pop(key) for key in OPTIONS & fields.keys()}
-    return post(
-        f"completion: {name}", path, {"prompt": prompt, "n": n, **fields}, *says, **options
-    )
+    return post(f"completion: {name}", path, {"prompt": prompt, "n": n, **fields}, *says, **options)
 
 
 def both(name, *says, **fields):

@@ -97,7 +97,9 @@ class ServerProcess:
 
     async def stop(self):
         if self._process.returncode is None:
-            self._process.send_signal(signal.SIGTERM)
+            # Its own `send_signal` would take the exit status away from the event loop.
+            with suppress(ProcessLookupError):
+                os.kill(self._process.pid, signal.SIGTERM)
         try:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._process.wait(), 20)
@@ -136,16 +138,17 @@ def common_flags(group, engine_port):
     )
 
 
+def surroundings():
+    """Give the environment variables without those that would set up a server."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("VLLM_")}
+
+
 @asynccontextmanager
 async def umbel(group, folder):
     """Serve with umbel; gives the base URL and the engine."""
     port = free_port()
     command = (UMBEL, "serve", folder, "--port", "0", *common_flags(group, port))
-    environment = {
-        **{name: value for name, value in os.environ.items() if not name.startswith("VLLM_")},
-        "PYTHONUNBUFFERED": "1",
-        "PYTHONSAFEPATH": "1",
-    }
+    environment = {**surroundings(), "PYTHONUNBUFFERED": "1", "PYTHONSAFEPATH": "1"}
     async with running(command, environment) as process:
         served = process.expect(r"is served at (http://\S+)")
         await process.expect("waiting for engines")
@@ -176,11 +179,13 @@ async def vllm(group, folder, reference):
         *FLAGS_OF_VLLM,
         *common_flags(group, engine_port),
     )
-    environment = {**os.environ, **reference.environment}
+    environment = {**surroundings(), **reference.environment}
     async with running(command, environment) as process:
         started = process.expect("Application startup complete")
         # The server needs that long to load what it imports; ZMQ waits for it.
-        async with ScriptedEngine(STARTED_WITHIN).connect(f"tcp://127.0.0.1:{engine_port}") as engine:
+        async with ScriptedEngine(STARTED_WITHIN).connect(
+            f"tcp://127.0.0.1:{engine_port}"
+        ) as engine:
             await started
             await listening(port)
             try:

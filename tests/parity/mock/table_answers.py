@@ -24,6 +24,9 @@ TWO = say("Hello", " world"), end(" Paris", " is", ".")
 THREE = *TWO, say(" Rome")
 CUT_CHARACTERS = spell("été \U0001f389"), say(*ids_of("\U0001f389")[:2], "!", finish="stop")
 
+# A row is a line.
+# fmt: off
+
 CHOICES = [
     *in_every_way("one", say("Hello", " world"), n=LEFT_OUT, max_tokens=2),
     *in_every_way("two", *TWO),

@@ -12,9 +12,13 @@ REFUSED = RequestFault("this prompt cannot be had", "validation_error", False)
 LONG = say(*[" one"] * 12)
 USAGE = {"include_usage": True}
 
+# A row is a line.
+# fmt: off
+
 ROWS = [
     *in_every_way("an error at once", say(finish="error"), LONG),
     *in_every_way("an error later", say("Hello", " world", (), finish="error"), LONG),
+    *both("an error later with usage", say("Hello", " world", (), finish="error"), LONG, stream=True, stream_options=USAGE),
     *in_every_way("an error of a single one", say("Hello", (), finish="error"), n=1),
     *in_every_way("paused at once", say(error=PAUSED), LONG),
     *in_every_way("paused later", say("Hello", " world", error=PAUSED), LONG),

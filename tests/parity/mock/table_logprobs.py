@@ -22,6 +22,9 @@ def completions(name, *says, **fields):
     ]
 
 
+# A row is a line.
+# fmt: off
+
 SAMPLES = [
     *chats("logprobs", *TWO, logprobs=True),
     *chats("logprobs and no rivals", *TWO, logprobs=True, top_logprobs=0),

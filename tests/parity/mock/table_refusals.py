@@ -1,5 +1,8 @@
 """Rows about requests that are refused, most of them before an engine hears of them."""
 
+from umbel_engine.wire import RequestFault
+
+from .engine import say
 from .rows import CHAT, COMPLETIONS, LEFT_OUT, both, chat, complete, content, post
 
 DEEP = {"type": "array"}
@@ -7,15 +10,25 @@ for _ in range(80):
     DEEP = {"type": "array", "items": DEEP}
 
 
-def refused(name, **fields):
+UNREADABLE = say(error=RequestFault("Invalid structured outputs: no good", "validation_error"))
+"""What the engine answers to a constraint that its compiler does not take."""
+
+
+def refused(name, *says, **fields):
     """Make the rows of a chat and of a completion that no engine should see."""
-    return both(name, samples=fields.pop("samples", 0), **fields)
+    return both(name, *says, samples=fields.pop("samples", 0), **fields)
 
 
-def in_a_stream(name, **fields):
+def in_a_stream(name, *says, **fields):
     """Make rows of what vLLM finds only when it hands the prompt on: as a whole and as a stream."""
-    return [*refused(name, **fields), *refused(f"{name}, streamed", stream=True, **fields)]
+    return [
+        *refused(name, *says, **fields),
+        *refused(f"{name}, streamed", *says, stream=True, **fields),
+    ]
 
+
+# A row is a line.
+# fmt: off
 
 N = [
     *refused("zero", n=0),
@@ -80,6 +93,11 @@ PARAMETERS = [
     *refused("huge extra arguments", vllm_xargs={"a": 2**64}),
     *refused("extra arguments of a wrong kind", vllm_xargs={"a": {"b": 1}}),
     *refused("huge transfer", kv_transfer_params={"a": [{"b": -(2**63) - 1}]}),
+    chat("no prompt of the transfer", kv_transfer_params={"prompt_token_ids": []}, samples=0),
+    chat("a word for the prompt of the transfer", kv_transfer_params={"prompt_token_ids": "x"}, samples=0),
+    chat("prompt of the transfer out of range", kv_transfer_params={"prompt_token_ids": [512]}, samples=0),
+    chat("prompt of the transfer out of range, streamed", kv_transfer_params={"prompt_token_ids": [512]}, stream=True, samples=0),
+    chat("prompt of the transfer too long", kv_transfer_params={"prompt_token_ids": [300] * 513}, samples=0),
     *refused("empty salt", cache_salt=""),
     *refused("salt with a slash", cache_salt="a/b"),
     *refused("salt that is too long", cache_salt="s" * 129),
@@ -132,8 +150,8 @@ CONSTRAINTS = [
     *in_a_stream("no object", structured_outputs={"json_object": False}),
     *in_a_stream("deep JSON", structured_outputs={"json": DEEP}),
     *in_a_stream("a regex with NUL", structured_outputs={"regex": "a\x00"}),
-    *in_a_stream("a regex that is none", structured_outputs={"regex": "["}),
-    *in_a_stream("a grammar that is none", structured_outputs={"grammar": "root ::= ("}),
+    *in_a_stream("a regex that is none", UNREADABLE, structured_outputs={"regex": "["}),
+    *in_a_stream("a grammar that is none", UNREADABLE, structured_outputs={"grammar": "root ::= ("}),
     *refused("empty structural tag", structured_outputs={"structural_tag": ""}),
     *refused("a structural tag that is none", structured_outputs={"structural_tag": "{"}),
     *in_a_stream("a schema that is not served", structured_outputs={"json": {"type": "integer", "multipleOf": 3}}),
@@ -167,7 +185,6 @@ PROMPTS = [
     complete("empty prompt", prompt="", samples=0),
     complete("no prompts", prompt=[], samples=0),
     complete("an empty prompt among others", prompt=["a", ""], samples=0),
-    complete("an empty prompt among others, streamed", prompt=["a", ""], stream=True, samples=0),
     complete("an empty prompt of token ids", prompt=[[]], samples=0),
     complete("an empty prompt of token ids, streamed", prompt=[[]], stream=True, samples=0),
     complete("a list of an empty prompt", prompt=[""], samples=0),
@@ -178,6 +195,7 @@ PROMPTS = [
     complete("a thousand prompts and more", prompt=["a"] * 1025, samples=0),
     complete("a number for a prompt", prompt=5, samples=0),
     complete("suffix", suffix="x", samples=0),
+    complete("empty suffix", suffix="", samples=0),
     complete("suffix in an echo", suffix="x", echo=True, samples=0),
     complete("suffix with truncation", suffix="x", truncate_prompt_tokens=2, samples=0),
     complete("embeddings", prompt=LEFT_OUT, prompt_embeds="AAAA", samples=0),

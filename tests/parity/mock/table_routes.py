@@ -1,11 +1,25 @@
 """Rows about the other routes, and about headers."""
 
 from .engine import end, ids_of, say
-from .rows import CHAT, COMPLETIONS, JSON_TYPE, QUESTION, bare, chat, complete, content, in_every_way, post
+from .rows import (
+    CHAT,
+    COMPLETIONS,
+    JSON_TYPE,
+    QUESTION,
+    bare,
+    chat,
+    complete,
+    content,
+    in_every_way,
+    post,
+)
 from .servers import KEY
 
 TWO = say("Hello", " world"), end(" Paris")
 GENERATE = "/inference/v1/generate"
+
+# A row is a line.
+# fmt: off
 
 TOKENIZER = [
     post(f"tokenize: {name}", "/tokenize", body, samples=0)

@@ -1,5 +1,7 @@
 """Rows about what the engine is asked for, and about stop strings and stop tokens."""
 
+import json
+
 from .engine import end, say, spell
 from .model import END, MESSAGE_END
 from .rows import LEFT_OUT, both, chat, complete, in_every_way
@@ -7,6 +9,8 @@ from .rows import LEFT_OUT, both, chat, complete, in_every_way
 TWO = say("Hello", " world"), end(" Paris")
 LONG = " Paris is not the city, is it"
 FILLED = spell(LONG + " one" * 8)
+
+PREFILLED = {"do_remote_prefill": True, "prompt_token_ids": [300, 302]}
 
 SCHEMA = {
     "type": "object",
@@ -21,6 +25,9 @@ TAG = {
 }
 NEW_TAG = {"type": "structural_tag", "format": {"type": "json_schema", "json_schema": SCHEMA}}
 GRAMMAR = 'root ::= "Hello" | "hi"'
+
+# A row is a line.
+# fmt: off
 
 PARAMETERS = [
     *both("seeds", *TWO, n=3, seed=7),
@@ -50,6 +57,10 @@ PARAMETERS = [
     *both("session among extra arguments", *TWO, vllm_xargs={"session_id": "theirs"}),
     *in_every_way("transfer of the cache", say("Hello", " world", kv_transfer_params={"block": [1, 2]}), n=1, kv_transfer_params={"do_remote_decode": True}),
     *both("transfer of the cache of two", say("Hello", kv_transfer_params={"block": 1}), say(" world", "!", kv_transfer_params={"block": 2}), kv_transfer_params={"remote": {"host": "x"}}, vllm_xargs={"a": 1}),
+    chat("prompt of the transfer", *TWO, kv_transfer_params=PREFILLED, return_token_ids=True, return_prompt_text=True),
+    chat("prompt of the transfer, streamed", *TWO, kv_transfer_params=PREFILLED, return_token_ids=True, return_prompt_text=True, stream=True),
+    chat("prompt of the transfer, echoed", *TWO, kv_transfer_params=PREFILLED, echo=True, return_token_ids=True),
+    complete("prompt of the transfer", *TWO, kv_transfer_params=PREFILLED, return_token_ids=True),
     *both("transfer of encodings", *TWO, ec_transfer_params={"x": 1}),
     *both("watermark", *TWO, watermarking=True),
     *both("no watermark", *TWO, watermarking=False),
@@ -74,6 +85,10 @@ CONSTRAINTS = [
     *both("structured grammar", *TWO, structured_outputs={"grammar": GRAMMAR}),
     *both("structured object", *TWO, structured_outputs={"json_object": True}),
     *both("structured JSON without spaces", *TWO, structured_outputs={"json": SCHEMA, "disable_any_whitespace": True}),
+    *both("structured JSON with its own spaces", *TWO, structured_outputs={"json": SCHEMA, "whitespace_pattern": "[ ]?"}),
+    *both("structured JSON with nothing added", *TWO, structured_outputs={"json": SCHEMA, "disable_additional_properties": True}),
+    *both("structured tag", *TWO, structured_outputs={"structural_tag": json.dumps(TAG)}),
+    *both("structured regex, streamed", *TWO, structured_outputs={"regex": "[a-z]+"}, stream=True),
     *both("a format over constraints", *TWO, structured_outputs={"regex": "a"}, response_format={"type": "json_object"}),
 ]
 

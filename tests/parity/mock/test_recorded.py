@@ -54,10 +54,12 @@ async def ask_all(rows, folder):
         mine = [row for row in rows if row.server == group]
         async with at_once:
             try:
-                async with umbel(group, folder) as (base, engine):
-                    async with Driver.connect(base, engine) as driver:
-                        for row in mine:
-                            answers[row.name] = await answer(driver, row)
+                async with (
+                    umbel(group, folder) as (base, engine),
+                    Driver.connect(base, engine) as driver,
+                ):
+                    for row in mine:
+                        answers[row.name] = await answer(driver, row)
             except Exception as error:
                 answers.update({row.name: error for row in mine if row.name not in answers})
 
@@ -139,9 +141,9 @@ def test_more_than_half_of_the_table_asks_for_several_samples():
 
 def test_every_difference_is_met_by_a_row(reference):
     for difference in DIFFERENCES:
-        assert any(
-            difference.concerns(ROWS[name], answer) for name, answer in reference.items()
-        ), difference.reason
+        assert any(difference.concerns(ROWS[name], answer) for name, answer in reference.items()), (
+            difference.reason
+        )
 
 
 def test_every_server_is_asked():
