@@ -180,7 +180,7 @@ def test_media_are_refused_in_the_name_of_the_model(part: object) -> None:
             {"type": "file", "file": {"file_id": "x"}},
             "Unsupported chat content part type: 'file'. Supported types: input_text, "
             "output_text, refusal, text, thinking, tool_reference.",
-            "type",
+            None,
         ),
         (
             {"type": "prompt_embeds", "data": "eA=="},

@@ -139,9 +139,16 @@ def test_a_template_that_does_not_compile_is_the_request_s_fault(
     make: Callable[..., ChatLlm], ask: Ask, source: str
 ) -> None:
     chat_llm = make(trusted=True)
-    with pytest.raises(InvalidChatError, match="the chat template is not valid") as caught:
+    with pytest.raises(InvalidChatError) as caught:
         chat_llm.lower(ask(chat_template=source))
-    assert caught.value.parameter == "chat_template"
+    assert str(caught.value)
+    assert caught.value.parameter is None
+
+
+def test_it_is_refused_in_the_words_of_jinja(make: Callable[..., ChatLlm], ask: Ask) -> None:
+    words = "Expected an expression, got 'end of statement block'"
+    with pytest.raises(InvalidChatError, match=words):
+        make(trusted=True).lower(ask(chat_template="{% if %}"))
 
 
 def test_a_request_s_template_is_as_confined_as_the_model_s(

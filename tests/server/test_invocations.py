@@ -15,7 +15,7 @@ NO_KIND = (
         ({"messages": MESSAGES}, "chat.completion"),
         ({"prompt": "Hello"}, "text_completion"),
         ({"messages": MESSAGES, "prompt": "Hello"}, "chat.completion"),
-        ({"messages": 1, "prompt": "Hello"}, "text_completion"),
+        ({"messages": [1], "prompt": "Hello"}, "text_completion"),
     ],
     ids=["chat", "completion", "both", "no chat"],
 )
@@ -32,7 +32,7 @@ async def test_it_streams(serve, say):
     assert {event["object"] for event in events} == {"chat.completion.chunk"}
 
 
-@pytest.mark.parametrize("body", [{}, {"input": "Hello"}, {"messages": MESSAGES, "n": "many"}])
+@pytest.mark.parametrize("body", [{"prompt": 5}, {"prompt": "Hello", "n": "many"}])
 async def test_what_is_of_no_kind_is_refused(serve, body):
     served = await serve()
     answer = await served.post("/invocations", **body)
@@ -43,6 +43,14 @@ async def test_what_is_of_no_kind_is_refused(serve, body):
         "param": None,
         "code": 400,
     }
+
+
+@pytest.mark.parametrize("body", [{}, {"input": "Hello"}, {"messages": MESSAGES, "n": "many"}])
+async def test_what_has_no_prompt_is_refused_as_a_completion(serve, body):
+    served = await serve()
+    answer = await served.post("/invocations", **body)
+    assert (answer.status, answer.error["param"]) == (400, "prompt")
+    assert answer.error["message"].startswith("Either prompt or prompt_embeds must be provided")
 
 
 @pytest.mark.parametrize(

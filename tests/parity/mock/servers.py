@@ -39,7 +39,6 @@ SERVERS = {
     "request-ids": ("--enable-request-id-headers",),
     "token-ids": ("--return-tokens-as-token-ids",),
     "tokenizer-info": ("--enable-tokenizer-info-endpoint",),
-    "queued": ("--max-num-queued-reqs", "4"),
     "origins": ("--allowed-origins", '["http://here"]'),
 }
 """The flags of every group of rows; they are the same for both servers."""

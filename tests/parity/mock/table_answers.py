@@ -88,9 +88,6 @@ SERVERS = [
     chat("no tone", *TWO, temperature=0.5, chat_template_kwargs={"tone": None}, server="defaults"),
     chat("a role by default, continued", *TWO, temperature=0.5, messages=BEGUN, **OPEN_END, server="defaults"),
     chat("a role by default, echoed", *TWO, temperature=0.5, messages=BEGUN, echo=True, **OPEN_END, server="defaults", stream=True),
-    *both("within the queue", *TWO, n=3, server="queued"),
-    *both("over the queue", *TWO, n=9, server="queued"),
-    *both("over the queue, streamed", *TWO, n=9, server="queued", stream=True),
 ]
 
 CHAT_ONLY = [

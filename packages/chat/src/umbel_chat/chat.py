@@ -90,7 +90,7 @@ class ChatLlm:
         try:
             return self._compiled(source)
         except ChatTemplateError as error:
-            raise InvalidChatError(str(error), "chat_template") from error
+            raise InvalidChatError(str(error.__cause__)) from error
 
     def lower(self, request: ChatRequest, n: int = 1) -> LoweredRequest:
         """Render, tokenize and check a request.

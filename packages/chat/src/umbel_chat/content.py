@@ -83,7 +83,7 @@ def read_part(part: object, model_name: str, path: str) -> Part | None:
         raise InvalidChatError(f"{model_name} is not a multimodal model")
     supported = ", ".join(sorted({*TEXT_FIELDS, "tool_reference"}))
     raise InvalidChatError(
-        f"Unsupported chat content part type: {kind!r}. Supported types: {supported}.", "type"
+        f"Unsupported chat content part type: {kind!r}. Supported types: {supported}."
     )
 
 

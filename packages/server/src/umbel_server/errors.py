@@ -11,6 +11,9 @@ import re
 
 import msgspec
 
+UNREADABLE = "Bad Request"
+"""The error type of a body that is not of the form that it should have."""
+
 LONGEST_MESSAGE = 16 * 1024
 """Characters of a message that a client is sent; it may quote what the client has sent."""
 
@@ -81,7 +84,7 @@ def validation_error(
 
 def invalid_body(message: str, param: str | None = None) -> ApiError:
     """Report a body that cannot be read as the request it should be."""
-    return ApiError(400, message, "Bad Request", param)
+    return ApiError(400, message, UNREADABLE, param)
 
 
 def permission_denied(message: str) -> ApiError:

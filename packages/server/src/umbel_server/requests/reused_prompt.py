@@ -4,27 +4,36 @@ With prefill and decode on different servers, the first hands its token ids on a
 parameters (vllm/renderers/online_renderer.py).
 """
 
-from umbel_server.errors import validation_error
+from umbel_server.errors import bad_request, validation_error
 from umbel_server.requests.chat import ChatCompletionRequest
+from umbel_text import TextModel
 
 KEY = "prompt_token_ids"
 
 
-def reused_prompt_token_ids(body: ChatCompletionRequest) -> list[int] | None:
+def reused_prompt_token_ids(body: ChatCompletionRequest, model: TextModel) -> list[int] | None:
     """Give the token ids that stand for the messages; None when these have to be rendered.
 
     They are rendered where they are echoed, and where there is more to them than text.  Raises
-    ApiError for ids that are none.
+    ApiError for ids that are none, and for more than the model takes.
     """
     ids = (body.kv_transfer_params or {}).get(KEY)
     if ids is None or body.echo or not all(_is_text(message) for message in body.messages):
         return None
-    if isinstance(ids, list) and ids and all(type(item) is int and item >= 0 for item in ids):
-        return ids
-    raise validation_error(
-        f"`kv_transfer_params['{KEY}']` must be a non-empty list of non-negative integers.",
-        f"kv_transfer_params.{KEY}",
-    )
+    place = f"kv_transfer_params.{KEY}"
+    if not isinstance(ids, list) or not ids or any(type(x) is not int or x < 0 for x in ids):
+        raise validation_error(
+            f"`kv_transfer_params['{KEY}']` must be a non-empty list of non-negative integers.",
+            place,
+        )
+    if max(ids) >= model.vocabulary_size:
+        raise validation_error(f"Token id {max(ids)} is out of vocabulary", place)
+    limit = model.max_model_len
+    if body.truncate_prompt_tokens is None and len(ids) > limit:
+        raise bad_request(
+            f"Input length ({len(ids)}) exceeds model's maximum context length ({limit})."
+        )
+    return ids
 
 
 def engine_transfer_parameters(body: ChatCompletionRequest) -> dict[str, object] | None:

@@ -101,9 +101,12 @@ class ChatFrames:
         logprobs = b"null"
         if context.logprobs is not None and item.logprobs is not None:
             logprobs = encode(chat_logprobs(item.logprobs, context.logprobs))
-        return b'%b"content":%b},"logprobs":%b,%b"token_ids":%b%b}]%b%b,%b%b}\n\n' % (
+        content = item.content
+        # A sample that ends without a token has nothing to say.
+        silent = item.finish is not None and not content and not self._generated[position]
+        return b'%b%b},"logprobs":%b,%b"token_ids":%b%b}]%b%b,%b%b}\n\n' % (
             self._openings[position],
-            encode(item.content),
+            b"" if silent else b'"content":%b' % encode(content),
             logprobs,
             reason,
             encode(item.token_ids) if context.return_token_ids else b"null",

@@ -24,7 +24,7 @@ from umbel_server.responses.chat import chat_completion
 from umbel_server.responses.chat_frames import ChatFrames
 from umbel_server.server import SERVER, Server
 from umbel_server.writer import stream
-from umbel_text import LoweredRequest, decode_prompt_logprobs
+from umbel_text import LoweredRequest, TextModel, decode_prompt_logprobs
 
 
 async def create_chat_completion(http: web.Request) -> web.StreamResponse:
@@ -60,7 +60,7 @@ def _begin_chat(
 ) -> tuple[Exchange, ChatRequest]:
     exchange = begin(http, server, body, "chatcmpl", arrival_time)
     check_chat_served(body)
-    return exchange, _chat_request(body, exchange)
+    return exchange, _chat_request(body, exchange, server.chat.text.model)
 
 
 async def _answer(
@@ -126,7 +126,9 @@ def _role_and_echo(
     return role, content if isinstance(content, str) else ""
 
 
-def _chat_request(body: ChatCompletionRequest, exchange: Exchange) -> ChatRequest:
+def _chat_request(
+    body: ChatCompletionRequest, exchange: Exchange, model: TextModel
+) -> ChatRequest:
     by_new_name = body.max_completion_tokens is not None
     max_tokens = body.max_completion_tokens if by_new_name else body.max_tokens
     return ChatRequest(
@@ -139,7 +141,7 @@ def _chat_request(body: ChatCompletionRequest, exchange: Exchange) -> ChatReques
         template_arguments=_template_arguments(body),
         documents=body.documents,
         chat_template=body.chat_template,
-        prompt_token_ids=reused_prompt_token_ids(body),
+        prompt_token_ids=reused_prompt_token_ids(body, model),
         add_special_tokens=body.add_special_tokens,
         max_tokens_name="max_completion_tokens" if by_new_name else "max_tokens",
         truncate_prompt_tokens=body.truncate_prompt_tokens,

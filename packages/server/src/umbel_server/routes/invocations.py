@@ -4,7 +4,7 @@ import time
 
 from aiohttp import web
 
-from umbel_server.errors import ApiError, bad_request
+from umbel_server.errors import UNREADABLE, ApiError, bad_request
 from umbel_server.exchange import read_object
 from umbel_server.requests.chat import ChatCompletionRequest, read_chat_request
 from umbel_server.requests.completion import CompletionRequest, read_completion_request
@@ -39,13 +39,20 @@ async def invoke(http: web.Request) -> web.StreamResponse:
 
 def _read(server: Server, data: dict[str, object]) -> ChatCompletionRequest | CompletionRequest:
     try:
-        return read_chat_request(data)
-    except ApiError:
-        pass
+        return read_chat_request(dict(data))
+    except ApiError as error:
+        _check_unreadable(error)
     try:
         return read_completion_request(data, server.options.max_completion_prompts)
-    except ApiError:
+    except ApiError as error:
+        _check_unreadable(error)
         raise bad_request(NO_KIND) from None
+
+
+def _check_unreadable(error: ApiError) -> None:
+    """Raise an error that tells of more than fields of the wrong kind: it ends the search."""
+    if error.type != UNREADABLE:
+        raise error
 
 
 def add_invocation_routes(app: web.Application) -> None:
