@@ -26,9 +26,6 @@ NEW_IN_0_33 = {"weight_versions"}
 NEW_IN_STREAMS_OF_0_33 = {"weight_versions", "kv_transfer_params"}
 """In 0.32, the second one is in answers that do not stream only."""
 
-NOT_SERVED = {"prompt_logprobs"}
-"""umbel has none yet: where they are asked for, it refuses.  An echoed chat brings them unasked."""
-
 MESSAGE_OF_0_32 = {
     # 0.33 names the parameter, as umbel does.
     "no-prompts": ("You must pass at least one prompt", None),
@@ -70,6 +67,19 @@ def complete(name, prompt="The capital of France is", **fields):
 
 
 USAGE = {"include_usage": True}
+
+REPEATED = {"max_pattern_size": 4, "min_pattern_size": 1, "min_count": 3}
+SCHEMA = {
+    "type": "json_schema",
+    "json_schema": {
+        "name": "answer",
+        "schema": {
+            "type": "object",
+            "properties": {"answer": {"type": "string", "maxLength": 20}},
+            "required": ["answer"],
+        },
+    },
+}
 
 CASES = [
     chat("greedy", temperature=0, max_tokens=24),
@@ -183,6 +193,31 @@ CASES = [
     complete("interval", n=2, stream=True, stream_interval=4, max_tokens=11),
     complete("biases", n=2, logit_bias={str(token_id): -2 for token_id in range(0, 2048, 2)}),
     complete("stop-tokens-later", min_tokens=5, stop_token_ids=list(range(20, 147)), n=2),
+    chat("prompt-logprobs", n=2, prompt_logprobs=2, max_tokens=4),
+    chat("named-tokens", n=2, logprobs=True, logprob_token_ids=[FULL_STOP, COMMA], max_tokens=5),
+    chat("token-names", n=2, logprobs=True, top_logprobs=1, return_tokens_as_token_ids=True),
+    chat("bad-words", n=2, bad_words=["blue", "sky", " light"], max_tokens=24),
+    chat("cut-on-the-left", n=2, truncate_prompt_tokens=12, return_token_ids=True),
+    chat(
+        "cut-on-the-right",
+        n=2,
+        truncate_prompt_tokens=12,
+        truncation_side="right",
+        return_token_ids=True,
+    ),
+    chat("repetition", n=2, max_tokens=64, temperature=0.3, repetition_detection=REPEATED),
+    chat("schema", n=2, response_format=SCHEMA, max_tokens=40),
+    chat("object", n=2, response_format={"type": "json_object"}, max_tokens=24, stream=True),
+    complete("choice", n=3, structured_outputs={"choice": [" Paris", " Rome"]}),
+    complete("regex", n=2, structured_outputs={"regex": " [A-Z][a-z]{2,5}"}, stream=True),
+    complete("grammar", n=2, structured_outputs={"grammar": 'root ::= " " ("yes" | "no")'}),
+    complete("allowed", n=3, allowed_token_ids=[FULL_STOP, COMMA, 504], return_token_ids=True),
+    complete("prompt-logprobs", ["Once upon a time", "1, 2"], n=2, prompt_logprobs=1),
+    complete("echo-with-logprobs", n=2, echo=True, logprobs=2),
+    complete("echo-with-logprobs-streamed", n=2, echo=True, logprobs=1, stream=True),
+    complete("echo-alone-with-logprobs", n=2, echo=True, logprobs=0, max_tokens=0),
+    complete("named-tokens", n=2, logprobs=1, logprob_token_ids=[FULL_STOP, COMMA]),
+    complete("token-names", n=2, logprobs=2, return_tokens_as_token_ids=True, stream=True),
     complete("no-special-tokens", n=2, add_special_tokens=False, temperature=0.005),
 ]
 
@@ -384,9 +419,7 @@ def comparable(value, key=None):
     """Hide what a server makes up, and leave out what only one of them has."""
     if isinstance(value, dict):
         return {
-            name: None if name in NOT_SERVED else comparable(item, name)
-            for name, item in value.items()
-            if name not in NEW_IN_0_33
+            name: comparable(item, name) for name, item in value.items() if name not in NEW_IN_0_33
         }
     if isinstance(value, list):
         return [comparable(item) for item in value]

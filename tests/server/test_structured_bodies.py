@@ -37,7 +37,10 @@ async def constraint(served, sent, kind, **body):
         ({"response_format": json_schema(SCHEMA, strict=True)}, {"json": SCHEMA}),
         ({"structured_outputs": {"json": SCHEMA}}, {"json": SCHEMA}),
         ({"structured_outputs": {"regex": "[ab]+"}}, {"regex": "[ab]+"}),
-        ({"structured_outputs": {"choice": ["yes", "no"]}}, {"choice": ["yes", "no"]}),
+        (
+            {"structured_outputs": {"choice": ["yes", "no"]}},
+            {"grammar": 'root ::= "yes" | "no"', "choice": None},
+        ),
         ({"structured_outputs": {"grammar": 'root ::= "a"'}}, {"grammar": 'root ::= "a"'}),
         (
             {"structured_outputs": {"json": SCHEMA, "whitespace_pattern": " ?"}},

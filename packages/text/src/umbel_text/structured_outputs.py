@@ -1,10 +1,207 @@
-"""Structured outputs: a constraint on the form of an answer, checked before an engine sees it."""
+"""Structured outputs: a constraint on the form of an answer, checked before an engine sees it.
+
+Order and messages are those of vllm/sampling_params.py and of
+vllm/v1/structured_output/backend_xgrammar.py.  What only the compiler of the backend can find out is
+left to the engine, which then refuses the request.
+"""
+
+import json
+from collections.abc import Mapping
 
 import msgspec
 
 from umbel_engine import StructuredOutputs
+from umbel_text.errors import InvalidRequestError
+from umbel_text.xgrammar import choice_grammar, has_unsupported_features
+
+KINDS = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
+
+LARGEST = 64 * 1024
+"""Characters of a constraint: what is larger keeps the engine's compiler busy for seconds."""
+
+LONGEST_REGEX = 4 * 1024
+MOST_CHOICES = 1000
+
+DEEPEST = 64
+DEEPEST_TAG = DEEPEST + 16
+"""How deep objects and arrays may nest in a schema, and in a structural tag around one."""
 
 
 def check_structured_outputs(constraint: StructuredOutputs, backend: str) -> StructuredOutputs:
-    """Check a constraint for a backend; gives it as the engine wants it."""
-    return msgspec.structs.replace(constraint, backend=backend)
+    """Check a constraint for a backend; gives it as the engine wants it.
+
+    Raises InvalidRequestError for the first fault.  With the backend "auto" it is vLLM's choice:
+    xgrammar, unless a schema asks for what that does not support.
+    """
+    check_one_kind(constraint)
+    _check_text(constraint)
+    _check_content(constraint)
+    _check_size(constraint)
+    chosen = "xgrammar" if backend == "auto" else backend
+    if not chosen.startswith("xgrammar"):
+        return msgspec.structs.replace(constraint, backend=backend)
+    if constraint.choice:
+        grammar = choice_grammar(constraint.choice)
+        return msgspec.structs.replace(constraint, choice=None, grammar=grammar, backend=chosen)
+    if constraint.json is not None and has_unsupported_features(_schema(constraint.json)):
+        if backend == "auto":
+            return msgspec.structs.replace(constraint, backend="guidance")
+        raise InvalidRequestError(
+            "The provided JSON schema contains features not supported by xgrammar."
+        )
+    return msgspec.structs.replace(constraint, backend=chosen)
+
+
+def check_one_kind(constraint: StructuredOutputs) -> None:
+    """Refuse several constraints at once, and none."""
+    count = sum(getattr(constraint, kind) is not None for kind in KINDS)
+    if count == 1:
+        return
+    fields = msgspec.structs.asdict(constraint)
+    fields["_backend"] = fields.pop("backend")
+    fields["_backend_was_auto"] = False
+    if count > 1:
+        raise InvalidRequestError(
+            "You can only use one kind of structured outputs constraint but multiple are "
+            f"specified: {fields}"
+        )
+    raise InvalidRequestError(
+        f"You must use one kind of structured outputs constraint but none are specified: {fields}"
+    )
+
+
+def _check_content(constraint: StructuredOutputs) -> None:
+    if constraint.choice is not None and not constraint.choice:
+        raise InvalidRequestError(f"Choice '{constraint.choice}' cannot be an empty list")
+    for name in ("grammar", "json"):
+        value = getattr(constraint, name)
+        if isinstance(value, str) and not value.strip():
+            raise InvalidRequestError(f"structured_outputs.{name} cannot be an empty string")
+    _check_nesting(constraint.json, DEEPEST)
+    _check_nesting(constraint.structural_tag, DEEPEST_TAG)
+    if constraint.json_object is False:
+        raise InvalidRequestError(
+            "structured_outputs.json_object must be True if set; omit structured_outputs to disable "
+            "structured outputs"
+        )
+    if constraint.regex is not None and "\0" in constraint.regex:
+        raise InvalidRequestError(
+            "structured_outputs.regex must not contain a NUL character ('\\x00')"
+        )
+    if constraint.json is not None:
+        _schema(constraint.json)
+    if constraint.structural_tag is not None:
+        check_structural_tag(constraint.structural_tag, "structured_outputs")
+
+
+def check_structural_tag(text: str, parameter: str) -> None:
+    """Refuse a structural tag that is none; `parameter` is the field that it came in."""
+    _check_nesting(text, DEEPEST_TAG)
+    try:
+        tag: object = json.loads(text)
+    except ValueError:
+        tag = None
+    if not isinstance(tag, Mapping) or not _is_tag(tag):
+        raise InvalidRequestError(f"Invalid {parameter} structural_tag specification.", parameter)
+
+
+def _is_tag(tag: Mapping[str, object]) -> bool:
+    if "structures" not in tag:
+        return isinstance(tag.get("format"), Mapping)
+    structures, triggers = tag["structures"], tag.get("triggers")
+    return (
+        isinstance(structures, list)
+        and all(_is_structure(structure) for structure in structures)
+        and isinstance(triggers, list)
+        and bool(triggers)
+        and all(isinstance(trigger, str) and trigger for trigger in triggers)
+    )
+
+
+def _is_structure(structure: object) -> bool:
+    return (
+        isinstance(structure, Mapping)
+        and isinstance(structure.get("begin"), str)
+        and isinstance(structure.get("end"), str)
+        and isinstance(structure.get("schema"), Mapping)
+    )
+
+
+def _schema(value: str | dict[str, object]) -> object:
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        raise InvalidRequestError("Invalid JSON grammar specification.") from None
+
+
+def _check_nesting(value: str | dict[str, object] | None, deepest: int) -> None:
+    if value and _is_deeper(value, deepest):
+        raise InvalidRequestError(
+            "The JSON schema is nested too deeply: objects and arrays may nest at most "
+            f"{DEEPEST} levels"
+        )
+
+
+def _is_deeper(value: str | dict[str, object], deepest: int) -> bool:
+    root: object = value
+    if isinstance(value, str):
+        try:
+            root = json.loads(value)
+        except RecursionError:
+            return True
+        except ValueError:
+            return False
+    level = [root]
+    for _ in range(deepest):
+        level = [child for node in level for child in _children(node)]
+        if not level:
+            return False
+    return True
+
+
+def _children(node: object) -> list[object]:
+    inner: list[object] = []
+    if isinstance(node, Mapping):
+        inner = list(node.values())
+    elif isinstance(node, list):
+        inner = node
+    return [child for child in inner if isinstance(child, (Mapping, list))]
+
+
+def _check_text(constraint: StructuredOutputs) -> None:
+    """Refuse what MessagePack has no room for: lone surrogates, integers of more than 64 bits."""
+    try:
+        msgspec.msgpack.encode(constraint)
+    except (UnicodeEncodeError, OverflowError, ValueError):
+        raise InvalidRequestError(
+            "structured_outputs must not contain lone surrogates or integers of more than 64 bits.",
+            "structured_outputs",
+        ) from None
+    except RecursionError:
+        raise InvalidRequestError(
+            "The JSON schema is nested too deeply: objects and arrays may nest at most "
+            f"{DEEPEST} levels"
+        ) from None
+
+
+def _check_size(constraint: StructuredOutputs) -> None:
+    size = len(msgspec.msgpack.encode(constraint))
+    if size > LARGEST:
+        raise InvalidRequestError(
+            f"structured_outputs must have at most {LARGEST} bytes, got {size}.",
+            "structured_outputs",
+        )
+    if constraint.regex is not None and len(constraint.regex) > LONGEST_REGEX:
+        raise InvalidRequestError(
+            f"structured_outputs.regex must have at most {LONGEST_REGEX} characters, got "
+            f"{len(constraint.regex)}.",
+            "structured_outputs",
+        )
+    if constraint.choice is not None and len(constraint.choice) > MOST_CHOICES:
+        raise InvalidRequestError(
+            f"structured_outputs.choice must have at most {MOST_CHOICES} entries, got "
+            f"{len(constraint.choice)}.",
+            "structured_outputs",
+        )

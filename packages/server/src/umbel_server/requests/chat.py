@@ -31,6 +31,7 @@ from umbel_server.requests.shared import (
 from umbel_server.requests.structured import (
     ResponseFormat,
     StructuredOutputsRequest,
+    check_kinds,
     check_response_format,
     count_constraints,
 )
@@ -174,6 +175,7 @@ def read_chat_request(body: dict[str, object]) -> ChatCompletionRequest:
     if body.get("top_logprobs") is None:
         body.pop("top_logprobs", None)
     request = _READER.convert(body)
+    check_kinds(request.structured_outputs)
     check_repetition_detection(request.repetition_detection)
     return request
 

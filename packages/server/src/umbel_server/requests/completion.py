@@ -29,6 +29,7 @@ from umbel_server.requests.shared import (
 from umbel_server.requests.structured import (
     ResponseFormat,
     StructuredOutputsRequest,
+    check_kinds,
     check_response_format,
     count_constraints,
 )
@@ -127,6 +128,7 @@ def read_completion_request(
     apply_multimodal_alias(body)
     apply_thinking_token_budget(body)
     request = _READER.convert(body)
+    check_kinds(request.structured_outputs)
     check_repetition_detection(request.repetition_detection)
     return request
 

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from umbel_engine import StructuredOutputs
 from umbel_server.errors import validation_error
+from umbel_text.structured_outputs import check_one_kind, check_structural_tag
 
 
 class JsonSchemaFormat(Struct, frozen=True):
@@ -120,7 +121,10 @@ def _is_structure(structure: object) -> bool:
 
 
 def count_constraints(body: dict[str, object], parameter: str | None) -> int:
-    """Count the kinds of constraints in `structured_outputs`, of which there may be one."""
+    """Count the kinds of constraints in `structured_outputs`, of which there may be one.
+
+    A structural tag among them must be one.
+    """
     constraints = body.get("structured_outputs")
     if not isinstance(constraints, dict):
         return 0
@@ -131,4 +135,13 @@ def count_constraints(body: dict[str, object], parameter: str | None) -> int:
             "'choice').",
             parameter,
         )
+    tag = constraints.get("structural_tag")
+    if isinstance(tag, str):
+        check_structural_tag(tag, "structured_outputs")
     return count
+
+
+def check_kinds(structured_outputs: StructuredOutputsRequest | None) -> None:
+    """Refuse a field that holds no constraint, or several."""
+    if structured_outputs is not None:
+        check_one_kind(StructuredOutputs(**msgspec.structs.asdict(structured_outputs)))

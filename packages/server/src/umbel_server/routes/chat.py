@@ -126,9 +126,7 @@ def _role_and_echo(
     return role, content if isinstance(content, str) else ""
 
 
-def _chat_request(
-    body: ChatCompletionRequest, exchange: Exchange, model: TextModel
-) -> ChatRequest:
+def _chat_request(body: ChatCompletionRequest, exchange: Exchange, model: TextModel) -> ChatRequest:
     by_new_name = body.max_completion_tokens is not None
     max_tokens = body.max_completion_tokens if by_new_name else body.max_tokens
     return ChatRequest(
