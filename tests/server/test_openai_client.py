@@ -287,7 +287,7 @@ async def test_fields_that_only_vllm_has(ask, served):
             "stop_token_ids": [7],
             "ignore_eos": True,
             "return_token_ids": True,
-            "structured_outputs": {"choice": ["hi", "yo"]},
+            "structured_outputs": {"regex": "(hi|yo).*"},
             "chat_template_kwargs": {"a": 1},
             "priority": 3,
         },
@@ -302,9 +302,8 @@ async def test_fields_that_only_vllm_has(ask, served):
     }
     assert params == (40, 0.1, 1.1, 1, True)
     assert [add.priority for add in served.engine.adds] == [3, 3]
-    assert [a.sampling_params.structured_outputs.choice for a in served.engine.adds] == [
-        ["hi", "yo"]
-    ] * 2
+    constraints = [add.sampling_params.structured_outputs for add in served.engine.adds]
+    assert [constraint.regex for constraint in constraints] == ["(hi|yo).*"] * 2
 
 
 async def test_the_response_as_it_came(ask):

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from umbel_engine import StructuredOutputs
+from umbel_engine.mock import MockStep
 from umbel_server.requests.structured import ResponseFormat, constraint_of
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
@@ -195,3 +196,23 @@ async def test_values_of_other_types_are_faults_of_the_body(serve, kind, body, p
     refused = await getattr(served, kind)(**body)
     assert (refused.status, refused.error["type"]) == (400, "Bad Request")
     assert refused.error["param"].startswith(param)
+
+
+@pytest.mark.parametrize("kind", ["ask", "complete"])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_constraint_that_the_engine_cannot_compile_is_the_request_s_fault(
+    serve, kind, stream
+):
+    served = await serve(lambda request: [MockStep(finish="error")])
+    constraint = {"grammar": "root ::= ("}
+    refused = await getattr(served, kind)(n=2, structured_outputs=constraint, stream=stream)
+    assert (refused.status, refused.error["type"]) == (400, "BadRequestError")
+    assert refused.error["message"].startswith("Invalid structured outputs: ")
+    failed = await getattr(served, kind)(n=2, stream=stream)
+    assert failed.status == 500
+
+
+async def test_an_error_after_the_first_token_is_not_the_constraint_s(serve):
+    served = await serve(lambda request: [MockStep(token_ids=[300]), MockStep(finish="error")])
+    failed = await served.complete(structured_outputs={"regex": "a+"})
+    assert failed.status == 500

@@ -4,6 +4,7 @@ import msgspec
 
 from umbel_engine import (
     EngineCoreOutput,
+    EngineRequestError,
     Extras,
     Finish,
     Logprobs,
@@ -39,6 +40,12 @@ class TextDelta(msgspec.Struct, frozen=True):
     timing: RequestTiming | None = None
 
 
+REFUSED = "validation_error"
+"""The engine's code for what is the request's fault (vllm/v1/core/sched/scheduler.py)."""
+
+CONSTRAINT_REFUSED = "Invalid structured outputs: the engine could not compile the constraint."
+
+
 class TextStage:
     """Decodes a sample and looks for its stop strings at every step.
 
@@ -50,6 +57,7 @@ class TextStage:
         "_detokenizer",
         "_finish",
         "_include_stop",
+        "_is_constrained",
         "_logprobs",
         "_stats",
         "_stop",
@@ -67,6 +75,7 @@ class TextStage:
         self._tokens = TokenStage()
         self._detokenizer = Detokenizer(tokenizer, context, sampling.spaces_between_special_tokens)
         self._include_stop = sampling.include_stop_str_in_output
+        self._is_constrained = sampling.structured_outputs is not None
         self._stop: StopMatcher | None = None
         if sampling.stop:
             self._stop = StopMatcher(sampling.stop, self._include_stop, sampling.min_tokens)
@@ -97,8 +106,17 @@ class TextStage:
             self._text.append(text)
         self._tokens.add(output, step, kept)
         if finish is not None:
+            if finish.error is not None and output.error is None and self._was_refused():
+                finish = Finish("error", error=EngineRequestError(CONSTRAINT_REFUSED, REFUSED))
             self._end(finish)
         return finish
+
+    def _was_refused(self) -> bool:
+        """Say whether the constraint is the likely cause of an error that the engine left unsaid.
+
+        An engine of 0.32 ends a request so whose constraint does not compile; 0.33 says it.
+        """
+        return self._is_constrained and self._tokens.count == 0
 
     def end(self, finish: Finish) -> None:
         """End the sample from this side; see `umbel_engine.Stage`."""
