@@ -134,7 +134,7 @@ def evaluate(tmp_path):
             *(sys.executable, "-m", "lm_eval", "--model", model),
             *("--model_args", ",".join(f"{name}={value}" for name, value in given.items())),
             *("--tasks", ",".join(tasks), "--include_path", HERE / "tasks"),
-            *("--output_path", tmp_path / "out", "--log_samples", *flags),
+            *("--output_path", tmp_path / model, "--log_samples", *flags),
         ]
         offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HOME": str(tmp_path)}
         kept = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}
@@ -144,7 +144,7 @@ def evaluate(tmp_path):
         async with asyncio.timeout(TIMEOUT):
             output, errors = await process.communicate()
         assert process.returncode == 0, (output + errors).decode()[-5000:]
-        return read_evaluation(tmp_path / "out", tasks)
+        return read_evaluation(tmp_path / model, tasks)
 
     return evaluate
 

@@ -22,6 +22,8 @@ ENGINE_PYTHON = ROOT / ".venv-engine" / "bin" / "python"
 def main():
     """Run the tests that were chosen; gives 1 when one ends otherwise than the table says."""
     options = parse_options()
+    if options.reference and options.update:
+        sys.exit("the table is about umbel: --reference and --update exclude each other")
     table = outcomes.read()
     if options.write_document:
         outcomes.DOCUMENT.write_text(outcomes.document_text(table))
@@ -30,11 +32,30 @@ def main():
     folder = options.folder or user_cache() / "upstream-tests"
     folder.mkdir(parents=True, exist_ok=True)
     source = options.vllm_source or environment.find_source(plan["vllm"], folder, ENGINE_PYTHON)
+    for_tests = environment_of_tests(plan, folder, source)
+    results = {}
+    for run in plan["run"]:
+        tests = chosen(run["modules"], options.modules)
+        if tests and options.engine in (None, run["engine"]):
+            report = folder / f"report-{run['engine']}.json"
+            report.unlink(missing_ok=True)
+            # Against the reference, the tests that are left out otherwise are of interest.
+            left_out = [] if options.reference else outcomes.left_out(table) + elsewhere(run, plan)
+            settings = settings_of(run, plan, folder, report)
+            settings |= {"reference": options.reference, "left_out": left_out}
+            for_tests["UMBEL_UPSTREAM"] = json.dumps(settings)
+            run_pytest(tests, source, for_tests, options.keyword)
+            results |= json.loads(report.read_text())
+    return judge(table, results, options.update)
+
+
+def environment_of_tests(plan, folder, source):
+    """Give the environment variables of the process that runs the tests."""
     site = environment.install(folder / "site", environment.REQUIREMENTS, ENGINE_PYTHON)
     names = [*plan["models"], *plan["adapters"]]
     hub = environment.make_hub_cache(folder / "hub-cache", names, prepare_sample_model())
     bin_folder = environment.make_command(folder / "bin", ENGINE_PYTHON)
-    for_tests = {
+    return {
         **os.environ,
         "PATH": os.pathsep.join((str(bin_folder), os.environ.get("PATH", os.defpath))),
         "PYTHONPATH": os.pathsep.join(map(str, (HERE / "plugin", site, source))),
@@ -43,18 +64,6 @@ def main():
         "HF_HUB_OFFLINE": "1",
         "VLLM_NO_USAGE_STATS": "1",
     }
-    results = {}
-    for run in plan["run"]:
-        tests = chosen(run["modules"], options.modules)
-        if tests and options.engine in (None, run["engine"]):
-            report = folder / f"report-{run['engine']}.json"
-            report.unlink(missing_ok=True)
-            settings = settings_of(run, plan, table, folder, report)
-            settings["reference"] = options.reference
-            for_tests["UMBEL_UPSTREAM"] = json.dumps(settings)
-            run_pytest(tests, source, for_tests, options.keyword)
-            results |= json.loads(report.read_text())
-    return judge(table, results, options.update)
 
 
 def parse_options():
@@ -92,24 +101,22 @@ def chosen(modules, patterns):
     return [name for name in modules if any(fnmatch.fnmatch(name, p) for p in patterns)]
 
 
-def settings_of(run, plan, table, folder, report):
+def elsewhere(run, plan):
+    """Give the single tests that other runs are for."""
+    others = [other for other in plan["run"] if other is not run]
+    return [test for other in others for test in other["modules"] if "::" in test]
+
+
+def settings_of(run, plan, folder, report):
     """Give what the plugin is told; see plugin/stand_in.py."""
     logs = folder / "logs"
     logs.mkdir(exist_ok=True)
-    elsewhere = [
-        test
-        for other in plan["run"]
-        if other is not run
-        for test in other["modules"]
-        if "::" in test
-    ]
     return {
         "umbel": command("umbel"),
         "mock_engine": command("umbel-mock-engine"),
         "engine_python": str(ENGINE_PYTHON),
         "engine": run["engine"],
         "models": plan["models"],
-        "left_out": outcomes.left_out(table) + elsewhere,
         "fresh": run.get("fresh", []),
         "logs": str(logs),
         "report": str(report),

@@ -14,6 +14,8 @@ gives the file; that of the engine's environment does the rest."""
 
 REQUIREMENTS = ("pytest==8.4.2", "pytest-asyncio==1.2.0", "pytest-timeout==2.4.0", "orjson>=3.10")
 
+REVISION = "0" * 40
+
 
 def find_source(version, folder, python):
     """Give the folder of vLLM's source distribution, fetched from the package index if need be."""
@@ -69,11 +71,14 @@ def make_hub_cache(folder, names, model):
     """Make a cache of the Hugging Face hub in which every one of these names is `model`."""
     for name in names:
         entry = folder / "hub" / f"models--{name.replace('/', '--')}"
+        snapshot = entry / "snapshots" / REVISION
+        if snapshot.is_symlink() and snapshot.readlink() == model:
+            continue
         shutil.rmtree(entry, ignore_errors=True)
         (entry / "refs").mkdir(parents=True)
-        (entry / "refs" / "main").write_text("0" * 40)
-        (entry / "snapshots").mkdir()
-        (entry / "snapshots" / ("0" * 40)).symlink_to(model)
+        (entry / "refs" / "main").write_text(REVISION)
+        snapshot.parent.mkdir()
+        snapshot.symlink_to(model)
     return folder
 
 

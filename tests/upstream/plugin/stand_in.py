@@ -20,6 +20,9 @@ READY_WITHIN = 600
 
 ENDED_WITHIN = 30
 
+TERMINATION_GRACE = 15.0
+"""Seconds (tests/utils.py of vLLM)."""
+
 DROPPED_FLAGS = {
     "--dtype": 1,
     "--max-num-seqs": 1,
@@ -155,7 +158,8 @@ class UmbelProcess:
         # vLLM's source is for the tests alone.
         for name in ("PYTHONPATH", "UMBEL_UPSTREAM"):
             environment.pop(name, None)
-        environment["PYTHONUNBUFFERED"] = "1"
+        # Nor is the folder that the tests run in, where that source is.
+        environment |= {"PYTHONSAFEPATH": "1", "PYTHONUNBUFFERED": "1"}
         self.log = log
         self._file = log.open("w")
         rpc_port = free_port()
@@ -313,8 +317,7 @@ class RemoteOpenAIServer:
         model = models[0] if model in models else model
         key = Key(self.COMMAND, model, flags, tuple(sorted(changed.items())), uds, port, length)
         self._process = SERVERS[0].get(key)
-        self.host = None if uds else "127.0.0.1"
-        self.port = self._process.port
+        self._flags = flags
         self.uds = uds
         self.show_hidden_metrics = False
 
@@ -328,6 +331,22 @@ class RemoteOpenAIServer:
     def proc(self):
         SERVERS[0].used = True
         return self._process.proc
+
+    def _get_process_termination_timeout(self):
+        """Give the seconds that a server has to end: its own time-out, and some for the engine."""
+        flags = self._flags
+        own = flags[flags.index("--shutdown-timeout") + 1] if "--shutdown-timeout" in flags else 0
+        return float(own) + TERMINATION_GRACE
+
+    @property
+    def host(self):
+        SERVERS[0].used = True
+        return None if self.uds else "127.0.0.1"
+
+    @property
+    def port(self):
+        SERVERS[0].used = True
+        return self._process.port
 
     @property
     def url_root(self):
