@@ -233,4 +233,4 @@ async def test_a_template_that_does_not_compile_is_the_request_s_fault(serve):
     served = await serve(trust_request_template=True)
     refused = await served.ask(chat_template="{% broken")
     assert (refused.status, refused.error["type"]) == (400, "BadRequestError")
-    assert "the chat template is not valid" in refused.error["message"]
+    assert refused.error["message"] == "Encountered unknown tag 'broken'."

@@ -5,6 +5,7 @@ import fnmatch
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tomllib
@@ -21,6 +22,7 @@ ENGINE_PYTHON = ROOT / ".venv-engine" / "bin" / "python"
 
 def main():
     """Run the tests that were chosen; gives 1 when one ends otherwise than the table says."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     options = parse_options()
     if options.reference and options.update:
         sys.exit("the table is about umbel: --reference and --update exclude each other")
@@ -134,7 +136,14 @@ def run_pytest(tests, source, for_tests, keyword):
     arguments += ["--rootdir", source, "-p", "no:cacheprovider"]
     if keyword:
         arguments += ["-k", keyword]
-    status = subprocess.run([*arguments, *tests], cwd=source, env=for_tests).returncode
+    process = subprocess.Popen([*arguments, *tests], cwd=source, env=for_tests)
+    try:
+        status = process.wait()
+    except BaseException:
+        # It stops the servers that it started.
+        process.send_signal(signal.SIGINT)
+        process.wait()
+        raise
     # 1: tests have failed, which is judged later; 5: all of them were left out.
     if status not in (0, 1, 5):
         sys.exit(f"pytest ended with status {status}")

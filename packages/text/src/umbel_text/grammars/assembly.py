@@ -1,0 +1,135 @@
+"""Grammars as programs for a stack machine, so that no nesting of theirs is a recursion of ours."""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from umbel_text.grammars.errors import GrammarSyntaxError
+from umbel_text.grammars.forms import NOTHING, Form, choice, repeated, sequence
+
+DEEPEST = 200
+"""How deep groups may nest, as in xgrammar's Lark; its other languages have room for 1000."""
+
+MOST_TURNS = 2**31 - 1
+"""The largest limit of a repetition; xgrammar keeps it in 32 bits, and not always looks."""
+
+
+class Repeat(NamedTuple):
+    """Repeat the last form."""
+
+    low: int
+    high: int | None
+
+
+class Join(NamedTuple):
+    """Put the last forms one after the other."""
+
+    count: int
+
+
+class Choose(NamedTuple):
+    """Leave the choice between the last forms."""
+
+    count: int
+
+
+class Reference(NamedTuple):
+    """Put the form of a rule."""
+
+    rule: str
+
+
+Instruction = Form | Repeat | Join | Choose | Reference
+Program = Sequence[Instruction]
+
+
+class Assembler:
+    """Writes the program of a body while that is read from left to right."""
+
+    def __init__(self) -> None:
+        self.program: list[Instruction] = []
+        self.has_item = False
+        self._items = [0]
+        self._alternatives = [0]
+
+    @property
+    def depth(self) -> int:
+        """How many groups are open."""
+        return len(self._items) - 1
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the alternative that is being written has nothing yet."""
+        return not self._items[-1]
+
+    def add(self, item: Form | Reference) -> None:
+        """Write an item, which a repetition may follow."""
+        self.program.append(item)
+        self._items[-1] += 1
+        self.has_item = True
+
+    def repeat(self, low: int, high: int | None) -> None:
+        """Repeat the last item."""
+        if not self.has_item:
+            raise GrammarSyntaxError("There is nothing to repeat")
+        for limit in (low, high or 0):
+            if limit > MOST_TURNS:
+                raise GrammarSyntaxError(f"The repetition count {limit} is too large")
+        if high is not None and low > high:
+            raise GrammarSyntaxError(f"Lower bound is larger than upper bound: {low} > {high}")
+        self.program.append(Repeat(low, high))
+        self.has_item = False
+
+    def alternative(self) -> None:
+        """Begin another alternative."""
+        self.program.append(Join(self._items[-1]))
+        self._items[-1] = 0
+        self._alternatives[-1] += 1
+        self.has_item = False
+
+    def open(self) -> None:
+        """Open a group."""
+        if self.depth >= DEEPEST:
+            raise GrammarSyntaxError(f"Groups are nested deeper than {DEEPEST} levels")
+        self._items.append(0)
+        self._alternatives.append(0)
+        self.has_item = False
+
+    def close(self) -> None:
+        """Close a group, which is then an item."""
+        self.alternative()
+        self.program.append(Choose(self._alternatives.pop()))
+        self._items.pop()
+        self._items[-1] += 1
+        self.has_item = True
+
+    def finish(self) -> Program:
+        """End the body; gives its program."""
+        self.alternative()
+        self.program.append(Choose(self._alternatives[-1]))
+        return self.program
+
+
+def references(program: Program) -> Iterable[str]:
+    """Give the names of the rules that a program needs."""
+    return (item.rule for item in program if isinstance(item, Reference))
+
+
+def evaluate(program: Program, rules: dict[str, Form]) -> Form:
+    """Give the form of a body; raises TooComplexError for what cannot be borne at all."""
+    stack: list[Form] = []
+    for instruction in program:
+        match instruction:
+            case Form():
+                stack.append(instruction)
+            case Reference(rule):
+                stack.append(rules[rule])
+            case Repeat(low, high):
+                stack.append(repeated(stack.pop(), low, high))
+            case Join(0):
+                stack.append(NOTHING)
+            case Join(count):
+                stack[-count:] = [sequence(stack[-count:])]
+            case Choose(count):
+                stack[-count:] = [choice(stack[-count:])]
+    (whole,) = stack
+    return whole
