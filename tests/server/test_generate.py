@@ -632,7 +632,6 @@ FEATURES = {
         ("return_token_ids", "x", "body.return_token_ids", "'bool_parsing'"),
         ("output_mode", "bogus", "body.output_mode", "'tokens', 'text' or 'derender'"),
         ("output_mode", None, "body.output_mode", "'literal_error'"),
-        ("output_mode", "text", "output_mode", "`output_mode` is not supported yet."),
         ("parse_context", 5, "body.parse_context", "'model_attributes_type'"),
         (
             "parse_context",
@@ -827,3 +826,29 @@ async def test_the_routes_ask_for_a_key(generating):
     served = await generating(api_keys=("secret",))
     for path in (GENERATE, ABORT):
         assert (await served.post(path)).status == 401
+
+
+async def test_texts_come_with_the_tokens_where_they_are_asked_for(generating, say):
+    served = await generating(lambda request: say("hi", "yo"))
+    body = {"token_ids": PROMPT, "sampling_params": {"n": 2}, "output_mode": "text"}
+    whole = (await served.post(GENERATE, **body)).json()
+    assert whole["output_mode"] == "text"
+    texts = [choice["text"] for choice in whole["choices"]]
+    assert texts == ["hiyo", "hiyo"]
+    assert all(len(choice["token_ids"]) == 2 for choice in whole["choices"])
+    events = (await served.post(GENERATE, **body, stream=True)).events
+    assert {event["output_mode"] for event in events} == {"text"}
+    streamed = ["", ""]
+    for event in events:
+        (choice,) = event["choices"]
+        streamed[choice["index"]] += choice["text"]
+    assert streamed == texts
+
+
+async def test_or_messages(generating, say):
+    served = await generating(lambda request: say("hi", "yo"))
+    body = {"token_ids": PROMPT, "sampling_params": {"n": 2}, "output_mode": "derender"}
+    whole = (await served.post(GENERATE, **body)).json()
+    assert whole["output_mode"] == "derender"
+    for choice in whole["choices"]:
+        assert (choice["message"]["role"], choice["message"]["content"]) == ("assistant", "hiyo")

@@ -95,11 +95,6 @@ def refused(vllm, umbel):
     return (umbel, umbel) if umbel.status == 400 and vllm.status in (200, 500) else (vllm, umbel)
 
 
-def refused_unasked(vllm, umbel):
-    """Take umbel's word where it refuses what vLLM asks its engine for."""
-    return (umbel, umbel) if umbel.status == 400 and not umbel.wire else (vllm, umbel)
-
-
 def refused_alike(vllm, umbel):
     """Compare by status alone."""
     return (umbel, umbel) if umbel.status == vllm.status == 400 else (vllm, umbel)
@@ -321,11 +316,6 @@ DIFFERENCES = [
         "takes for no limit.",
         named("completion: rendered( prompts| token ids)?"),
         without(r'"max_tokens":16,'),
-    ),
-    Difference(
-        "`/inference/v1/generate` gives tokens, not text: the other output modes are refused by name.",
-        named("generate: texts.*"),
-        refused_unasked,
     ),
     Difference(
         "A seed wraps around at 64 bits.",

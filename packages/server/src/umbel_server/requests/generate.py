@@ -118,7 +118,6 @@ def check_generate_served(request: GenerateRequest) -> None:
     # With nothing to constrain, it does not matter where reasoning ends.
     constrained = sampling.structured_outputs is not None
     for name, asked in (
-        ("output_mode", request.output_mode != "tokens"),
         ("content_parts", bool(request.content_parts)),
         ("features", features is not None and bool(features.mm_hashes)),
         ("prompt_logprob_token_ids", sampling.prompt_logprob_token_ids is not None),

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from umbel_engine import FinishReason, Logprobs, TokenDelta, WeightVersionSpan
+from umbel_server.responses.chat import Message
 from umbel_server.responses.context import AnswerContext, completion_prompt_details
 from umbel_server.responses.extras import NOTHING, TransferParameters, routed_experts
-from umbel_server.responses.logprobs import LOWEST
+from umbel_server.responses.logprobs import LOWEST, ChatLogprobs, Display, chat_logprobs
 from umbel_server.usage import Usage, usage_of
 from umbel_text import PositionLogprobs, TextDelta, Tokenizer, decode_prompt_logprobs
 
@@ -66,6 +67,37 @@ class GenerateChoice(msgspec.Struct, frozen=True):
     logprobs: GenerateLogprobs | None
 
 
+class TextChoice(msgspec.Struct, frozen=True):
+    """One of the n samples, with its text."""
+
+    index: int
+    finish_reason: FinishReason
+    stop_reason: int | str | None
+    token_ids: list[int]
+    routed_experts: str | None
+    sampling_mask: None
+    weight_versions: list[WeightVersionSpan] | None
+    text: str
+    logprobs: ChatLogprobs | None
+
+
+class MessageChoice(msgspec.Struct, frozen=True):
+    """One of the n samples, as a message of a chat."""
+
+    index: int
+    finish_reason: FinishReason
+    stop_reason: int | str | None
+    token_ids: list[int]
+    routed_experts: str | None
+    sampling_mask: None
+    weight_versions: list[WeightVersionSpan] | None
+    message: Message
+    logprobs: ChatLogprobs | None
+
+
+Choice = GenerateChoice | TextChoice | MessageChoice
+
+
 class GenerateAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to a generate request that does not stream; `created` is in seconds."""
 
@@ -80,14 +112,20 @@ class GenerateAnswer(msgspec.Struct, frozen=True, kw_only=True):
     metrics: None = None
     kv_transfer_params: TransferParameters | None
     ec_transfer_params: TransferParameters | None
-    output_mode: str = "tokens"
-    choices: list[GenerateChoice]
+    output_mode: str
+    choices: list[Choice]
 
 
 def generate_answer(
-    context: AnswerContext, outputs: Sequence[TokenOutput], prompt_logprobs: PromptLogprobs | None
+    context: AnswerContext,
+    output_mode: str,
+    outputs: Sequence[TokenOutput],
+    prompt_logprobs: PromptLogprobs | None,
 ) -> bytes:
-    """Render the answer from the whole output of each sample."""
+    """Render the answer from the whole output of each sample.
+
+    `output_mode` is "tokens" or, where the outputs have a text, "text" or "derender".
+    """
     first = outputs[0]
     extras = first.extras or NOTHING
     generated = sum(len(output.token_ids) for output in outputs)
@@ -101,14 +139,17 @@ def generate_answer(
         prompt_token_ids=context.prompt_token_ids[0] if context.return_token_ids else None,
         kv_transfer_params=extras.kv_transfer_params,
         ec_transfer_params=extras.ec_transfer_params,
-        choices=[_choice(context, index, output) for index, output in enumerate(outputs)],
+        output_mode=output_mode,
+        choices=[
+            _choice(context, output_mode, index, output) for index, output in enumerate(outputs)
+        ],
     )
     return msgspec.json.encode(answer)
 
 
-def _choice(context: AnswerContext, index: int, output: TokenOutput) -> GenerateChoice:
+def _choice(context: AnswerContext, output_mode: str, index: int, output: TokenOutput) -> Choice:
     finish, extras = output.finish, output.extras or NOTHING
-    return GenerateChoice(
+    shared = (
         index,
         finish.reason if finish is not None else "stop",
         finish.stop_reason if finish is not None else None,
@@ -116,8 +157,20 @@ def _choice(context: AnswerContext, index: int, output: TokenOutput) -> Generate
         routed_experts(extras),
         None,
         extras.weight_versions,
-        choice_logprobs(context, output),
     )
+    if output_mode == "tokens" or isinstance(output, TokenDelta):
+        return GenerateChoice(*shared, choice_logprobs(context, output))
+    logprobs = text_logprobs(context, output)
+    if output_mode == "text":
+        return TextChoice(*shared, output.text, logprobs)
+    return MessageChoice(*shared, Message("assistant", output.text), logprobs)
+
+
+def text_logprobs(context: AnswerContext, output: TextDelta) -> ChatLogprobs | None:
+    """Give the log-probabilities that an output brought, as those of a chat."""
+    if context.logprobs is None or output.logprobs is None:
+        return None
+    return chat_logprobs(output.logprobs, Display(-1))
 
 
 def choice_logprobs(context: AnswerContext, output: TokenOutput) -> GenerateLogprobs | None:

@@ -5,29 +5,39 @@ Fields, order and nulls are those of vllm/entrypoints/scale_out/token_in_token_o
 
 import msgspec
 
-from umbel_engine import PrefillStats
+from umbel_engine import PrefillStats, TokenDelta
 from umbel_server.responses.context import AnswerContext, completion_prompt_details
 from umbel_server.responses.errors import completion_failure
 from umbel_server.responses.events import DONE, Details, UsageEvent
 from umbel_server.responses.extras import NOTHING, routed_experts
-from umbel_server.responses.generate import TokenOutput, choice_logprobs
+from umbel_server.responses.generate import (
+    GenerateLogprobs,
+    TokenOutput,
+    choice_logprobs,
+    text_logprobs,
+)
+from umbel_server.responses.logprobs import ChatLogprobs
 from umbel_server.usage import usage_of
 
 encode = msgspec.json.encode
 
-PLAIN_END = (
-    b',"routed_experts":null,"sampling_mask":null,"weight_versions":null,"logprobs":null}]}\n\n'
-)
+PLAIN_MIDDLE = b',"routed_experts":null,"sampling_mask":null,"weight_versions":null'
+PLAIN_END = b',"logprobs":null}]}\n\n'
 
 
 class GenerateFrames:
-    """Renders one streamed answer; see `umbel_server.writer.Frames`."""
+    """Renders one streamed answer; see `umbel_server.writer.Frames`.
 
-    def __init__(self, context: AnswerContext) -> None:
+    With `text`, outputs have a text, and it is shown.
+    """
+
+    def __init__(self, context: AnswerContext, text: bool = False) -> None:
         self._context = context
+        self._mode = b"text" if text else b"tokens"
+        self._text = text
         self._head = b'data: {"request_id":%b,"usage":' % encode(context.id)
         self._choices = [
-            b',"output_mode":"tokens","choices":[{"index":%d,"finish_reason":' % index
+            b',"output_mode":"%b","choices":[{"index":%d,"finish_reason":' % (self._mode, index)
             for index in range(context.n)
         ]
         self._plain_heads = [
@@ -51,7 +61,13 @@ class GenerateFrames:
             return b""
         self._generated[position] += len(item.token_ids)
         if self._plain and item.finish is None and not self._owes_prompt:
-            return self._plain_heads[position] + encode(item.token_ids) + PLAIN_END
+            return b"%b%b%b%b%b" % (
+                self._plain_heads[position],
+                encode(item.token_ids),
+                PLAIN_MIDDLE,
+                self._text_field(item),
+                PLAIN_END,
+            )
         return self._event(position, item)
 
     def _event(self, position: int, item: TokenOutput) -> bytes:
@@ -65,7 +81,7 @@ class GenerateFrames:
             prompt = b',"prompt_token_ids":%b' % encode(context.prompt_token_ids[0])
         return (
             b'%b%b%b%b%b,"stop_reason":%b,"token_ids":%b,"routed_experts":%b,"sampling_mask":null,'
-            b'"weight_versions":%b,"logprobs":%b}]}\n\n'
+            b'"weight_versions":%b%b,"logprobs":%b}]}\n\n'
         ) % (
             self._head,
             usage,
@@ -76,8 +92,19 @@ class GenerateFrames:
             encode(item.token_ids),
             encode(routed_experts(extras)),
             encode(extras.weight_versions),
-            encode(choice_logprobs(context, item)),
+            self._text_field(item),
+            encode(self._logprobs(item)),
         )
+
+    def _text_field(self, item: TokenOutput) -> bytes:
+        if not self._text or isinstance(item, TokenDelta):
+            return b""
+        return b',"text":%b' % encode(item.text)
+
+    def _logprobs(self, item: TokenOutput) -> GenerateLogprobs | ChatLogprobs | None:
+        if not self._text or isinstance(item, TokenDelta):
+            return choice_logprobs(self._context, item)
+        return text_logprobs(self._context, item)
 
     def end(self) -> bytes:
         """Give the usage of the whole answer, if it was asked for, and the end."""
@@ -92,8 +119,8 @@ class GenerateFrames:
             generated,
             Details(details.cached_tokens) if details is not None else None,
         )
-        event = b'%b%b,"output_mode":"tokens","choices":[]}\n\n'
-        return event % (self._head, encode(usage)) + DONE
+        event = b'%b%b,"output_mode":"%b","choices":[]}\n\n'
+        return event % (self._head, encode(usage), self._mode) + DONE
 
     def failure(self, error: Exception) -> bytes:
         """Give the error in place of the rest, and the end."""

@@ -63,14 +63,15 @@ async def _answer(
 ) -> web.StreamResponse:
     text = server.chat.text
     context = _context(server, body, exchange, lowered)
+    has_text = body.output_mode != "tokens"
 
     def stage(text_stage: TextStage) -> Stage[TokenOutput]:
-        # Nobody reads the text, but stop strings are found in it.
-        return text_stage if lowered.sampling.stop else TokenStage()
+        # Where nobody reads the text, stop strings are still found in it.
+        return text_stage if has_text or lowered.sampling.stop else TokenStage()
 
     samples = text.generate_with(lowered, exchange.n, stage)
     if body.stream:
-        return await stream(http, samples, GenerateFrames(context))
+        return await stream(http, samples, GenerateFrames(context, has_text))
     outputs = await collect(http, samples)
     prompt = None
     if (number := lowered.sampling.prompt_logprobs) is not None:
@@ -79,7 +80,7 @@ async def _answer(
         prompt = await asyncio.to_thread(
             prompt_logprobs_of, outputs[0].prompt_logprobs, number, tokenizer
         )
-    answer = generate_answer(context, outputs, prompt)
+    answer = generate_answer(context, body.output_mode, outputs, prompt)
     return web.Response(body=answer, content_type="application/json")
 
 
