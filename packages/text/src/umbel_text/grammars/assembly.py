@@ -1,6 +1,6 @@
 """Grammars as programs for a stack machine, so that no nesting of theirs is a recursion of ours."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from umbel_text.grammars.errors import GrammarSyntaxError
@@ -23,13 +23,13 @@ class Repeat(NamedTuple):
 class Join(NamedTuple):
     """Put the last forms one after the other."""
 
-    count: int
+    parts: int
 
 
 class Choose(NamedTuple):
     """Leave the choice between the last forms."""
 
-    count: int
+    parts: int
 
 
 class Reference(NamedTuple):
@@ -114,8 +114,12 @@ def references(program: Program) -> Iterable[str]:
     return (item.rule for item in program if isinstance(item, Reference))
 
 
-def evaluate(program: Program, rules: dict[str, Form]) -> Form:
-    """Give the form of a body; raises TooComplexError for what cannot be borne at all."""
+def evaluate(program: Program, rules: Mapping[str, Form], unrolls: bool = False) -> Form:
+    """Give the form of a body, out of those of the rules that it needs.
+
+    `unrolls` says that its repetitions are unrolled, as those of automata are.  Raises
+    UnservableError for what cannot be borne at all.
+    """
     stack: list[Form] = []
     for instruction in program:
         match instruction:
@@ -124,7 +128,7 @@ def evaluate(program: Program, rules: dict[str, Form]) -> Form:
             case Reference(rule):
                 stack.append(rules[rule])
             case Repeat(low, high):
-                stack.append(repeated(stack.pop(), low, high))
+                stack.append(repeated(stack.pop(), low, high, unrolls))
             case Join(0):
                 stack.append(NOTHING)
             case Join(count):
