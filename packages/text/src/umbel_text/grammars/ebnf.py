@@ -6,9 +6,10 @@ from typing import NamedTuple
 from umbel_text.grammars.assembly import Assembler, Program, Reference, evaluate
 from umbel_text.grammars.errors import GrammarSyntaxError, UnservableError
 from umbel_text.grammars.escapes import SIGNS, read_escape
-from umbel_text.grammars.forms import ANYTHING, EVERYTHING, Form, characters, literal
+from umbel_text.grammars.forms import ANYTHING, Form, characters, literal
 from umbel_text.grammars.regex import DASH, QUANTIFIERS, class_bits, read_regex
 from umbel_text.grammars.rules import check_rules
+from umbel_text.grammars.tokens import A_TOKEN
 
 TOKENS = re.compile(
     r"""(?P<space> (?: [ \t\r\n] | \#[^\r\n]* )+ )
@@ -47,9 +48,12 @@ class Token(NamedTuple):
 END = Token("end", "", -1)
 
 
-def check_ebnf(grammar: str) -> None:
-    """Refuse a grammar that is none (GrammarSyntaxError), or cannot be borne (UnservableError)."""
-    check_rules(_Reader(grammar).read())
+def check_ebnf(grammar: str) -> Form:
+    """Refuse a grammar that is none (GrammarSyntaxError) or cannot be borne (UnservableError).
+
+    Gives what it matches.
+    """
+    return check_rules(_Reader(grammar).read(), ROOT)
 
 
 def _tokens(grammar: str) -> list[Token]:
@@ -211,9 +215,6 @@ class _Reader:
 
 
 ARGUMENT_WORDS = frozenset({"loop_after_dispatch", "excludes", "true", "false"})
-
-A_TOKEN: Form = characters(EVERYTHING)._replace(longest=1 << 10)
-"""A token of the vocabulary, whatever its text."""
 
 
 def _text(quoted: str) -> str:

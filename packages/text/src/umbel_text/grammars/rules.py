@@ -14,41 +14,37 @@ MOST_ROUNDS = 8
 """How often rules that need each other are gone through; more than a few are never needed."""
 
 
-def check_rules(rules: Mapping[str, Program], copied: frozenset[str] = frozenset()) -> None:
-    """Refuse rules that an engine could not bear.
+def check_rules(rules: Mapping[str, Program], root: str) -> Form:
+    """Refuse rules that an engine could not bear; gives what the root matches.
 
-    Those in `copied` are put in wherever they are named.  Raises GrammarSyntaxError for a name
-    without a rule, UnservableError for the rest.
+    Raises GrammarSyntaxError for a name without a rule, UnservableError for the rest.
     """
     if len(rules) > MOST_RULES:
         raise UnservableError(f"it has more than {MOST_RULES} rules")
     forms: dict[str, Form] = {}
     work = 0
     for group in _groups(rules):
-        for name, form in _evaluate(group, rules, forms, copied).items():
+        for name, form in _evaluate(group, rules, forms).items():
             check_bearable(form)
-            forms[name] = form._replace(opens=False, closes=False, alone=0)
-            if name not in copied:
-                work += form.work
-                forms[name] = forms[name]._replace(work=0)
+            # A rule is compiled once, however often it is named.
+            work += form.work
+            forms[name] = form._replace(opens=False, closes=False, alone=0, work=0)
     check_bearable(Form(work=work))
+    return forms[root]._replace(work=work)
 
 
 def _evaluate(
-    group: Sequence[str],
-    rules: Mapping[str, Program],
-    forms: dict[str, Form],
-    copied: frozenset[str],
+    group: Sequence[str], rules: Mapping[str, Program], forms: dict[str, Form]
 ) -> dict[str, Form]:
     """Give the forms of rules that need each other, out of those of the rules below them."""
     if len(group) == 1 and group[0] not in references(rules[group[0]]):
-        return {group[0]: evaluate(rules[group[0]], forms, group[0] in copied)}
+        return {group[0]: evaluate(rules[group[0]], forms)}
     # From below: nothing is known to be possible until a rule shows it.
     nothing = Form(shortest=ENDLESS)
     own = {name: _as_seen(nothing, index) for index, name in enumerate(group)}
     for _ in range(MOST_ROUNDS):
         known = ChainMap(own, forms)
-        whole = {name: evaluate(rules[name], known, name in copied) for name in group}
+        whole = {name: evaluate(rules[name], known) for name in group}
         before = own
         own = {name: _as_seen(whole[name], index) for index, name in enumerate(group)}
         if own == before:
