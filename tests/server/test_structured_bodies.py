@@ -204,7 +204,7 @@ async def test_a_constraint_that_the_engine_cannot_compile_is_the_request_s_faul
     serve, kind, stream
 ):
     served = await serve(lambda request: [MockStep(finish="error")])
-    constraint = {"grammar": "root ::= ("}
+    constraint = {"json": {"$ref": "#/nowhere"}}
     refused = await getattr(served, kind)(n=2, structured_outputs=constraint, stream=stream)
     assert (refused.status, refused.error["type"]) == (400, "BadRequestError")
     assert refused.error["message"].startswith("Invalid structured outputs: ")

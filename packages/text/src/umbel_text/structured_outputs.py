@@ -1,8 +1,9 @@
 """Structured outputs: a constraint on the form of an answer, checked before an engine sees it.
 
-Order and messages are those of vllm/sampling_params.py and of
-vllm/v1/structured_output/backend_xgrammar.py.  What only the compiler of the backend can find out is
-left to the engine, which then refuses the request.
+Order and messages are those of vllm/sampling_params.py and of the validators of the backends under
+vllm/v1/structured_output.  The libraries of the backends are not imported, since they need torch: what
+only a compiler can find out is left to the engine, which then refuses the request.  Beyond vLLM's
+rules, what would take the engine down or keep it from its other requests is refused.
 """
 
 import json
@@ -11,16 +12,20 @@ from collections.abc import Mapping
 import msgspec
 
 from umbel_engine import StructuredOutputs
+from umbel_text.backends import (
+    check_for_enforcer,
+    check_for_guidance,
+    check_for_outlines,
+    is_for_outlines,
+)
 from umbel_text.errors import InvalidRequestError
-from umbel_text.xgrammar import choice_grammar, has_unsupported_features
+from umbel_text.grammars.errors import UnservableError
+from umbel_text.xgrammar import MOST_CHOICES, check_for_xgrammar
 
 KINDS = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
 
-LARGEST = 64 * 1024
-"""Characters of a constraint: what is larger keeps the engine's compiler busy for seconds."""
-
-LONGEST_REGEX = 4 * 1024
-MOST_CHOICES = 1000
+LARGEST = 256 * 1024
+"""Bytes of a constraint; one that is larger keeps the engine's compiler busy for half a minute."""
 
 DEEPEST = 64
 DEEPEST_TAG = DEEPEST + 16
@@ -31,25 +36,47 @@ def check_structured_outputs(constraint: StructuredOutputs, backend: str) -> Str
     """Check a constraint for a backend; gives it as the engine wants it.
 
     Raises InvalidRequestError for the first fault.  With the backend "auto" it is vLLM's choice:
-    xgrammar, unless a schema asks for what that does not support.
+    xgrammar, and one of the others for what that would refuse.
     """
     check_one_kind(constraint)
     _check_text(constraint)
     _check_content(constraint)
-    _check_size(constraint)
-    chosen = "xgrammar" if backend == "auto" else backend
-    if not chosen.startswith("xgrammar"):
-        return msgspec.structs.replace(constraint, backend=backend)
-    if constraint.choice:
-        grammar = choice_grammar(constraint.choice)
-        return msgspec.structs.replace(constraint, choice=None, grammar=grammar, backend=chosen)
-    if constraint.json is not None and has_unsupported_features(_schema(constraint.json)):
-        if backend == "auto":
-            return msgspec.structs.replace(constraint, backend="guidance")
+    try:
+        checked, chosen = _check_for(constraint, backend)
+    except UnservableError as error:
+        kind = next(kind for kind in KINDS if getattr(constraint, kind) is not None)
         raise InvalidRequestError(
-            "The provided JSON schema contains features not supported by xgrammar."
-        )
-    return msgspec.structs.replace(constraint, backend=chosen)
+            f"structured_outputs.{kind} cannot be served: {error}.", "structured_outputs"
+        ) from None
+    return msgspec.structs.replace(checked, backend=chosen)
+
+
+def _check_for(constraint: StructuredOutputs, backend: str) -> tuple[StructuredOutputs, str]:
+    """Check a constraint for a backend; gives it as that wants it, and the backend's name."""
+    if backend.startswith("xgrammar"):
+        return check_for_xgrammar(constraint), backend
+    if backend.startswith("guidance"):
+        check_for_guidance(constraint)
+    elif backend == "outlines":
+        check_for_outlines(constraint)
+    elif backend == "lm-format-enforcer":
+        check_for_enforcer(constraint)
+    else:
+        return _choose(constraint)
+    return constraint, backend
+
+
+def _choose(constraint: StructuredOutputs) -> tuple[StructuredOutputs, str]:
+    """Check a constraint for the first backend that takes it; see `_check_for`."""
+    try:
+        return check_for_xgrammar(constraint), "xgrammar"
+    except InvalidRequestError:
+        pass
+    if constraint.json and is_for_outlines(_schema(constraint.json)):
+        check_for_outlines(constraint)
+        return constraint, "outlines"
+    check_for_guidance(constraint)
+    return constraint, "guidance"
 
 
 def check_one_kind(constraint: StructuredOutputs) -> None:
@@ -71,8 +98,15 @@ def check_one_kind(constraint: StructuredOutputs) -> None:
 
 
 def _check_content(constraint: StructuredOutputs) -> None:
-    if constraint.choice is not None and not constraint.choice:
-        raise InvalidRequestError(f"Choice '{constraint.choice}' cannot be an empty list")
+    if constraint.choice is not None:
+        if not constraint.choice:
+            raise InvalidRequestError(f"Choice '{constraint.choice}' cannot be an empty list")
+        if len(constraint.choice) > MOST_CHOICES:
+            raise InvalidRequestError(
+                f"structured_outputs.choice must have at most {MOST_CHOICES} entries, got "
+                f"{len(constraint.choice)}.",
+                "structured_outputs",
+            )
     for name in ("grammar", "json"):
         value = getattr(constraint, name)
         if isinstance(value, str) and not value.strip():
@@ -171,9 +205,9 @@ def _children(node: object) -> list[object]:
 
 
 def _check_text(constraint: StructuredOutputs) -> None:
-    """Refuse what MessagePack has no room for: lone surrogates, integers of more than 64 bits."""
+    """Refuse what MessagePack has no room for, and what is too large altogether."""
     try:
-        msgspec.msgpack.encode(constraint)
+        size = len(msgspec.msgpack.encode(constraint))
     except (UnicodeEncodeError, OverflowError, ValueError):
         raise InvalidRequestError(
             "structured_outputs must not contain lone surrogates or integers of more than 64 bits.",
@@ -184,24 +218,8 @@ def _check_text(constraint: StructuredOutputs) -> None:
             "The JSON schema is nested too deeply: objects and arrays may nest at most "
             f"{DEEPEST} levels"
         ) from None
-
-
-def _check_size(constraint: StructuredOutputs) -> None:
-    size = len(msgspec.msgpack.encode(constraint))
     if size > LARGEST:
         raise InvalidRequestError(
             f"structured_outputs must have at most {LARGEST} bytes, got {size}.",
-            "structured_outputs",
-        )
-    if constraint.regex is not None and len(constraint.regex) > LONGEST_REGEX:
-        raise InvalidRequestError(
-            f"structured_outputs.regex must have at most {LONGEST_REGEX} characters, got "
-            f"{len(constraint.regex)}.",
-            "structured_outputs",
-        )
-    if constraint.choice is not None and len(constraint.choice) > MOST_CHOICES:
-        raise InvalidRequestError(
-            f"structured_outputs.choice must have at most {MOST_CHOICES} entries, got "
-            f"{len(constraint.choice)}.",
             "structured_outputs",
         )

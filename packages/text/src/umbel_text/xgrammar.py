@@ -1,9 +1,25 @@
 """What the backend xgrammar supports; its library is not imported, since it needs torch.
 
-The rules are those of vllm/v1/structured_output/backend_xgrammar.py and utils.py.
+The rules are those of vllm/v1/structured_output/backend_xgrammar.py and utils.py.  What is read of a
+grammar beyond those is in `umbel_text.grammars`.
 """
 
+import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from umbel_engine import StructuredOutputs
+from umbel_text.errors import InvalidRequestError
+from umbel_text.grammars.assembly import LARGEST, check_length, evaluate
+from umbel_text.grammars.ebnf import check_ebnf
+from umbel_text.grammars.errors import GrammarSyntaxError, UnservableError
+from umbel_text.grammars.forms import check_bearable
+from umbel_text.grammars.lark import check_lark
+from umbel_text.grammars.regex import read_regex
+from umbel_text.grammars.schemas import check_schema_work
+from umbel_text.grammars.tags import check_tag
 
 FORMATS = frozenset(
     {
@@ -27,7 +43,96 @@ FORMATS = frozenset(
 
 ARRAY_LIMITS = ("uniqueItems", "contains", "minContains", "maxContains")
 
+MOST_CHOICES = 8192
+
+COMMENT = re.compile(r"(?:#|//).*")
+
 ESCAPES = {"\\": r"\\", '"': r"\"", "\n": r"\n", "\r": r"\r", "\t": r"\t"}
+
+
+def check_for_xgrammar(constraint: StructuredOutputs) -> StructuredOutputs:
+    """Refuse what xgrammar has no grammar for, or its engine would suffer from.
+
+    Gives the constraint with its choices written as a grammar, which is the form that engines take.
+    Raises InvalidRequestError for what vLLM refuses, UnservableError for the rest.
+    """
+    if constraint.regex is not None:
+        _check_regex(constraint.regex)
+    elif constraint.choice:
+        grammar = choice_grammar(constraint.choice)
+        check_length(grammar, LARGEST)
+        return msgspec.structs.replace(constraint, choice=None, grammar=grammar)
+    elif constraint.json is not None:
+        _check_schema(constraint.json)
+    elif constraint.grammar:
+        _check_grammar(constraint.grammar)
+    elif constraint.structural_tag:
+        _check_tag(constraint.structural_tag)
+    return constraint
+
+
+def _check_regex(pattern: str) -> None:
+    try:
+        check_bearable(evaluate(read_regex(pattern), {}))
+    except GrammarSyntaxError as error:
+        raise InvalidRequestError(f"Failed to transform regex into a grammar: {error}") from None
+
+
+def _check_schema(value: str | dict[str, object]) -> None:
+    schema: object = value
+    try:
+        if isinstance(value, str):
+            schema = json.loads(value, object_pairs_hook=_object, parse_constant=_no_number)
+        check_schema_work(schema)
+        if has_unsupported_features(schema):
+            raise InvalidRequestError(
+                "The provided JSON schema contains features not supported by xgrammar."
+            )
+        if not isinstance(schema, (Mapping, bool)):
+            raise GrammarSyntaxError(f"Schema should be an object or bool, but got {value}")
+    except GrammarSyntaxError as error:
+        raise InvalidRequestError(
+            f"Failed to transform json schema into a grammar: {error}"
+        ) from None
+    except ValueError:
+        raise InvalidRequestError("Invalid JSON grammar specification.") from None
+
+
+def _no_number(name: str) -> float:
+    raise GrammarSyntaxError(f"Failed to parse JSON: {name}")
+
+
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Make an object, of which a parser might take the first of two values and another the last."""
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        raise UnservableError("a name occurs twice in an object")
+    return made
+
+
+def _check_grammar(grammar: str) -> None:
+    try:
+        if is_likely_lark(grammar):
+            check_lark(grammar)
+        else:
+            check_ebnf(grammar)
+    except GrammarSyntaxError:
+        raise InvalidRequestError("Invalid grammar specification.") from None
+
+
+def is_likely_lark(grammar: str) -> bool:
+    """Say whether a grammar is in Lark's language rather than in EBNF, as vLLM tells them apart."""
+    return not any("::=" in COMMENT.sub("", line) for line in grammar.split("\n"))
+
+
+def _check_tag(text: str) -> None:
+    try:
+        tag = json.loads(text, object_pairs_hook=_object, parse_constant=_no_number)
+        if not isinstance(tag, Mapping):
+            raise GrammarSyntaxError("Structural tag must be an object")
+        check_tag(tag)
+    except (GrammarSyntaxError, ValueError):
+        raise InvalidRequestError("Invalid structural tag specification.") from None
 
 
 def choice_grammar(choices: Sequence[str]) -> str:
@@ -49,7 +154,7 @@ def has_unsupported_features(schema: object) -> bool:
     pending = [schema]
     while pending:
         node = pending.pop()
-        if not isinstance(node, Mapping):
+        if not isinstance(node, Mapping) or not node:
             continue
         if _is_unsupported(node):
             return True

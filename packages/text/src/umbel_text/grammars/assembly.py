@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from umbel_text.grammars.errors import GrammarSyntaxError
+from umbel_text.grammars.errors import GrammarSyntaxError, UnservableError
 from umbel_text.grammars.forms import NOTHING, Form, choice, repeated, sequence
 
 DEEPEST = 200
@@ -11,6 +11,18 @@ DEEPEST = 200
 
 MOST_TURNS = 2**31 - 1
 """The largest limit of a repetition; xgrammar keeps it in 32 bits, and not always looks."""
+
+
+LARGEST = 64 * 1024
+LARGEST_REGEX = 16 * 1024
+"""Characters of a grammar and of a regular expression: those that are larger take noticeable time to
+read, and a regular expression is given up by the compiler, which then goes on all the same."""
+
+
+def check_length(text: str, largest: int) -> None:
+    """Refuse a text that is too long to be read."""
+    if len(text) > largest:
+        raise UnservableError(f"it has {len(text)} characters, more than {largest}")
 
 
 class Repeat(NamedTuple):

@@ -3,7 +3,14 @@
 import re
 from typing import NamedTuple
 
-from umbel_text.grammars.assembly import Assembler, Program, Reference, evaluate
+from umbel_text.grammars.assembly import (
+    LARGEST,
+    Assembler,
+    Program,
+    Reference,
+    check_length,
+    evaluate,
+)
 from umbel_text.grammars.errors import GrammarSyntaxError, UnservableError
 from umbel_text.grammars.escapes import SIGNS, read_escape
 from umbel_text.grammars.forms import ANYTHING, Form, characters, literal
@@ -53,6 +60,7 @@ def check_ebnf(grammar: str) -> Form:
 
     Gives what it matches.
     """
+    check_length(grammar, LARGEST)
     return check_rules(_Reader(grammar).read(), ROOT)
 
 
@@ -183,7 +191,7 @@ class _Reader:
         arguments = self._read_arguments()
         texts = [_text(token.text) for token in arguments if token.kind == "string"]
         if macro == "Regex":
-            assembler.add(evaluate(read_regex("".join(texts[:1])), {}, unrolls=True))
+            assembler.add(evaluate(read_regex("".join(texts[:1]), True), {}, unrolls=True))
         elif macro == "Substring":
             assembler.add(ANYTHING._replace(work=4 * sum(map(len, texts))))
         elif macro.endswith("Dispatch"):

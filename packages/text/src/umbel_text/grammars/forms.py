@@ -6,6 +6,8 @@ compile them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import reduce
+from operator import or_
 from typing import NamedTuple
 
 from umbel_text.grammars.errors import UnservableError
@@ -21,15 +23,28 @@ STEP = 16
 """The ways of a piece that becomes a rule of its own, such as a repeated group; a plain one has 1."""
 
 ENDLESS_TURNS = 12
-"""The ways that an ambiguous loop without limit multiplies by, as measured."""
+"""What an ambiguous loop without limit multiplies the ways by, at most; as measured."""
 
-WAYS_PER_TURN = 8
-"""The ways that each turn of an ambiguous loop with a limit adds, as measured."""
+WAYS_PER_TURN = 6
+"""What each turn of an ambiguous loop with a limit multiplies the ways by, at most."""
+
+GROWTH = 8
+"""What following a loop over what may be nothing multiplies the ways by."""
 
 UNROLLED = 256
 """The copies that the compiler makes of what is repeated; beyond those it counts."""
 
+MOST_BEGINNINGS = 30_000
+"""The first characters of the pieces of a choice that are looked at; of more, the worst is taken."""
+
 DOUBLED = "a rule is followed by itself with nothing in between"
+
+WIDE = 100
+WIDE_WAYS = 3
+"""Of a set of more characters than that, nearly every token is tried, which takes as much longer."""
+
+UNROLLED_EFFORT = 60
+"""What the square of the work for the copies of an ambiguous loop is divided by, as measured."""
 
 MOST_WAYS = 64 * STEP
 """A step of the engine takes a second or so of a constraint that has as many."""
@@ -47,6 +62,8 @@ class Form(NamedTuple):
     one text.  `ways` is how many readings of a text it may keep open, `work` what
     compiling it takes.  Of rules that need each other, `opens` and `closes` say that it may begin
     or end with one of them, and `alone` has those that it may be and nothing more, as bits.
+    `grows` says that it ends with a loop over what may be nothing: what follows such a loop makes
+    the number of its readings grow with the text.
     """
 
     first: int = 0
@@ -61,6 +78,7 @@ class Form(NamedTuple):
     alone: int = 0
     second: int = 0
     text: str | None = None
+    grows: bool = False
 
     @property
     def is_fixed(self) -> bool:
@@ -134,62 +152,64 @@ def _followed(one: Form, two: Form) -> Form:
         rest = one.alphabet | two.alphabet
     elif not two.shortest:
         rest |= one.rest | two.first
+    work = one.work + two.work
+    if is_blurred:
+        work += one.ways * two.work // STEP
     return Form(
-        one.first | (0 if one.shortest else two.first),
-        rest,
-        one.alphabet | two.alphabet,
-        min(ENDLESS, one.shortest + two.shortest),
-        min(ENDLESS, one.longest + two.longest),
-        _ways_of_both(one, two) if is_blurred else max(one.ways, two.ways),
-        min(ENDLESS, one.work + two.work + (one.ways * two.work // STEP if is_blurred else 0)),
-        one.opens or (two.opens and not one.shortest),
-        two.closes or (one.closes and not two.shortest),
-        (0 if two.shortest else one.alone) | (0 if one.shortest else two.alone),
-        one.second | (two.first if one.shortest <= 1 else 0) | (0 if one.shortest else two.second),
+        first=one.first | (0 if one.shortest else two.first),
+        second=one.second
+        | (two.first if one.shortest <= 1 else 0)
+        | (0 if one.shortest else two.second),
+        rest=rest,
+        alphabet=one.alphabet | two.alphabet,
+        shortest=min(ENDLESS, one.shortest + two.shortest),
+        longest=min(ENDLESS, one.longest + two.longest),
+        ways=min(ENDLESS, _ways_of_both(one, two, is_blurred)),
+        work=min(ENDLESS, work),
+        opens=one.opens or (two.opens and not one.shortest),
+        closes=two.closes or (one.closes and not two.shortest),
+        alone=(0 if two.shortest else one.alone) | (0 if one.shortest else two.alone),
+        grows=two.grows or (one.grows and not two.shortest),
     )
 
 
-def _ways_of_both(one: Form, two: Form) -> int:
-    """Give the ways of two pieces whose border is in question."""
+def _ways_of_both(one: Form, two: Form, is_blurred: bool) -> int:
+    """Give the ways of two pieces, whose border may be in question."""
+    before = one.ways * (GROWTH if one.grows and two.longest else 1)
+    if not is_blurred:
+        return max(before, two.ways)
     if one.closes and two.opens:
         raise UnservableError(DOUBLED)
-    factor = 1
-    if two.opens:
-        # A rule that goes on with itself is a loop; one that also begins so has an operator.
-        factor = 2 if one.opens else ENDLESS_TURNS // 2
-    return min(ENDLESS, (one.ways + two.ways) * factor)
+    if not two.opens:
+        return before + two.ways
+    # A rule that goes on with itself is a loop; one that also begins so has an operator.
+    return (before + two.ways) * (2 if one.opens else ENDLESS_TURNS // 2)
 
 
 def choice(forms: Sequence[Form]) -> Form:
     """Leave the choice between pieces, of which there must be one."""
     if len(forms) == 1:
         return forms[0]
-    first = second = alphabet = alone = ways = work = plain = many = 0
-    for form in forms:
-        first |= form.first
-        second |= form.second
-        alphabet |= form.alphabet
-        alone |= form.alone
-        ways = max(ways, form.ways)
-        work += form.work
-        plain += form.ways
-        many += form.ways if form.ways > STEP else 0
+    alphabet = reduce(or_, (form.alphabet for form in forms))
     beginnings, are_alike = _beginnings(forms)
     rest = _rest_of_choice(forms, beginnings)
+    ways = max(form.ways for form in forms)
     if are_alike:
-        ways = max(ways, many) + plain // STEP
+        many = sum(form.ways for form in forms if form.ways > STEP)
+        ways = max(ways, many) + sum(form.ways for form in forms) // STEP
     return Form(
-        first,
-        alphabet if rest is None else rest,
-        alphabet,
-        min(form.shortest for form in forms),
-        max(form.longest for form in forms),
-        min(ENDLESS, ways),
-        min(ENDLESS, work),
-        any(form.opens for form in forms),
-        any(form.closes for form in forms),
-        alone,
-        second,
+        first=reduce(or_, (form.first for form in forms)),
+        second=reduce(or_, (form.second for form in forms)),
+        rest=alphabet if rest is None else rest,
+        alphabet=alphabet,
+        shortest=min(form.shortest for form in forms),
+        longest=max(form.longest for form in forms),
+        ways=min(ENDLESS, ways),
+        work=min(ENDLESS, sum(form.work for form in forms)),
+        opens=any(form.opens for form in forms),
+        closes=any(form.closes for form in forms),
+        alone=reduce(or_, (form.alone for form in forms)),
+        grows=any(form.grows for form in forms),
     )
 
 
@@ -206,11 +226,15 @@ def _beginnings(forms: Sequence[Form]) -> tuple[dict[int, _Beginning], bool]:
     beginnings: dict[int, _Beginning] = {}
     texts = others = 0
     are_alike = False
+    budget = MOST_BEGINNINGS
     for form in forms:
         is_text = form.text is not None
         are_alike = are_alike or bool(form.first & (others if is_text else others | texts))
         texts |= form.first if is_text else 0
         others |= 0 if is_text else form.first
+        budget -= form.first.bit_count()
+        if budget < 0:
+            return {0: _Beginning(0, is_over=False, is_doubtful=True)}, True
         for character in members(form.first):
             old = beginnings.get(character)
             if old is None:
@@ -266,36 +290,65 @@ def repeated(form: Form, low: int, high: int | None, unrolls: bool = False) -> F
     is_blurred = is_looping and not form.is_fixed and bool(form.rest & form.first)
     if is_blurred and form.closes and form.opens:
         raise UnservableError(DOUBLED)
-    counted = low if high is None else high
-    copies = min(UNROLLED, counted) if counted > 1 else 0
-    width = 2 + form.first.bit_count() * 2
-    is_rule = copies or form.longest > 1 or (high is not None and low != high)
+    copies = _copies(low, high)
+    longest = ENDLESS if high is None else min(ENDLESS, high * form.longest)
     rest = form.rest
     if is_looping:
         rest = form.alphabet if is_blurred else rest | (form.first if low != high else 0)
+    if unrolls:
+        work = form.work * max(1, copies)
+        work += work**2 // UNROLLED_EFFORT if copies and (is_blurred or not form.shortest) else 0
+    else:
+        work = form.work + copies * (2 + form.first.bit_count() * 2)
     return Form(
-        form.first,
-        rest,
-        form.alphabet,
-        min(ENDLESS, low * form.shortest),
-        ENDLESS if high is None else min(ENDLESS, high * form.longest),
-        min(ENDLESS, (max(form.ways, STEP) if is_rule else form.ways) * _turns(form, low, high)),
-        min(ENDLESS, form.work * (copies if unrolls and copies else 1) + copies * width),
-        form.opens,
-        form.closes,
-        form.alone,
-        form.second | (form.first if is_looping and form.shortest <= 1 else 0),
+        first=form.first,
+        second=form.second | (form.first if is_looping and form.shortest <= 1 else 0),
+        rest=rest,
+        alphabet=form.alphabet,
+        shortest=min(ENDLESS, low * form.shortest),
+        longest=longest,
+        ways=min(ENDLESS, _ways_of_turns(form, low, high)),
+        work=min(ENDLESS, work),
+        opens=form.opens,
+        closes=form.closes,
+        alone=form.alone,
+        grows=form.grows or (is_looping and not form.shortest and longest == ENDLESS),
     )
+
+
+def _copies(low: int, high: int | None) -> int:
+    counted = low if high is None else high
+    return min(UNROLLED, counted) if counted > 1 else 0
+
+
+def _ways_of_turns(form: Form, low: int, high: int | None) -> int:
+    copies = _copies(low, high)
+    turns = _turns(form, low, high)
+    ways = 1
+    if copies or form.longest > 1 or (high is not None and low != high):
+        ways = STEP
+        if turns == 1:
+            # In a loop around this one, the copies go on from every place that it may begin at.
+            ways *= max(1, copies.bit_length() // 2)
+        if copies and form.first.bit_count() > WIDE:
+            ways *= WIDE_WAYS
+    return max(form.ways, ways) * turns
 
 
 def _turns(form: Form, low: int, high: int | None) -> int:
     """Give how many ways there are to tell the turns of a loop apart."""
+    is_blurred = not form.is_fixed and bool(form.rest & form.first)
+    is_rule = form.longest > 1 or form.ways >= STEP
     counted = low if high is None else high
     turns = 1
-    if counted > 1 and (not form.shortest or (not form.is_fixed and form.rest & form.first)):
-        turns = counted * max(1, min(WAYS_PER_TURN, form.longest // 2))
-    if high is None and form.longest > 1 and form.rest & form.first and not form.is_fixed:
-        turns = max(turns, ENDLESS_TURNS)
+    if counted > 1 and (is_blurred or not form.shortest):
+        least = 1 if form.shortest else WAYS_PER_TURN // 2
+        turns = counted * max(least, min(WAYS_PER_TURN, form.longest // 4))
+    if high is None and is_rule and (is_blurred or not form.shortest):
+        endless = min(ENDLESS_TURNS, form.longest)
+        turns = max(turns, endless if form.shortest else 2 * ENDLESS_TURNS)
+    if high != 1 and form.grows:
+        turns *= GROWTH
     return min(ENDLESS, turns)
 
 

@@ -8,7 +8,14 @@ import json
 import re
 from typing import NamedTuple
 
-from umbel_text.grammars.assembly import Assembler, Program, Reference, evaluate
+from umbel_text.grammars.assembly import (
+    LARGEST,
+    Assembler,
+    Program,
+    Reference,
+    check_length,
+    evaluate,
+)
 from umbel_text.grammars.errors import GrammarSyntaxError, UnservableError
 from umbel_text.grammars.forms import Form, characters, literal, span
 from umbel_text.grammars.regex import QUANTIFIERS, read_regex
@@ -30,6 +37,8 @@ TOKENS = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 
+NUMBER = r"([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?"
+
 COMMON = {
     "DIGIT": "[0-9]",
     "HEXDIGIT": "[a-fA-F0-9]",
@@ -37,10 +46,10 @@ COMMON = {
     "SIGNED_INT": "[+-]?[0-9]+",
     "DECIMAL": r"[0-9]+\.[0-9]*|\.[0-9]+",
     "_EXP": "[eE][+-]?[0-9]+",
-    "FLOAT": r"[0-9]*\.?[0-9]*([eE][+-]?[0-9]+)?",
-    "SIGNED_FLOAT": r"[+-]?[0-9]*\.?[0-9]*([eE][+-]?[0-9]+)?",
-    "NUMBER": r"[0-9]*\.?[0-9]*([eE][+-]?[0-9]+)?",
-    "SIGNED_NUMBER": r"[+-]?[0-9]*\.?[0-9]*([eE][+-]?[0-9]+)?",
+    "FLOAT": NUMBER,
+    "SIGNED_FLOAT": f"[+-]?{NUMBER}",
+    "NUMBER": NUMBER,
+    "SIGNED_NUMBER": f"[+-]?{NUMBER}",
     "ESCAPED_STRING": r'"([^"\\]|\\.)*"',
     "LCASE_LETTER": "[a-z]",
     "UCASE_LETTER": "[A-Z]",
@@ -79,6 +88,7 @@ END = Token("end", "")
 
 def check_lark(grammar: str) -> None:
     """Refuse a grammar that is none (GrammarSyntaxError) or cannot be borne (UnservableError)."""
+    check_length(grammar, LARGEST)
     check_rules(_Reader(grammar).read(), START)
 
 
@@ -147,7 +157,8 @@ class _Reader:
                     assembler.alternative()
                 assembler.add(Reference(f"{IGNORE} {index}"))
             assembler.close()
-            assembler.repeat(0, None)
+            # It may come any number of times; how hard that is, one time tells.
+            assembler.repeat(0, 1)
             self._rules[IGNORE] = assembler.finish()
         return self._rules
 
@@ -199,8 +210,8 @@ class _Reader:
                 if token.kind == "name" and token.text not in ATTRIBUTES:
                     raise UnservableError(f"the rule attribute {token.text} is not served")
         self._take(":")
-        is_terminal = name.lstrip("_")[:1].isupper()
-        self._rules[name] = self._read_body(is_plain=is_terminal or not has_ignored)
+        is_plain = not has_ignored or not _is_rule(Token("name", name))
+        self._rules[name] = self._read_body(is_plain)
 
     def _read_body(self, is_plain: bool) -> Program:
         """Read alternatives up to the end of the line that nothing goes on after."""
@@ -209,7 +220,7 @@ class _Reader:
         while True:
             token = self._next()
             match token.kind, token.text:
-                case ("newline" | "end"), _:
+                case (("newline" | "end"), _):
                     after = self._after_newlines()
                     if after == "|" or (brackets and after in (")", "]")):
                         continue
@@ -232,7 +243,7 @@ class _Reader:
                 case "sign", ("?" | "*" | "+" | "~" | "{") as sign:
                     assembler.repeat(*self._read_repetition(sign))
                 case _:
-                    if not is_plain:
+                    if not is_plain and not _is_rule(token):
                         assembler.add(Reference(IGNORE))
                     self._add_item(assembler, token)
         if brackets:
@@ -289,6 +300,11 @@ class _Reader:
                 raise GrammarSyntaxError("expected grammar expression")
 
 
+def _is_rule(token: Token) -> bool:
+    """Say whether a word names a rule; the names of terminals are in upper case."""
+    return token.kind == "name" and not token.text.lstrip("?!").removeprefix("_")[:1].isupper()
+
+
 def _literal(quoted: str) -> Form:
     try:
         text = json.loads(quoted.removesuffix("i"))
@@ -317,8 +333,9 @@ def _regex(token: str) -> Form:
     pattern, _, flags = token[1:].rpartition("/")
     if not set(flags) <= set("isu"):
         raise GrammarSyntaxError("regular-expression flag is not supported")
-    form = evaluate(read_regex(pattern), {}, unrolls="i" in flags)
-    if "i" not in flags:
+    is_automaton = "i" in flags
+    form = evaluate(read_regex(pattern, is_automaton), {}, is_automaton)
+    if not is_automaton:
         return form
     return form._replace(
         first=_folded(form.first),
@@ -333,5 +350,3 @@ def _folded(bits: int) -> int:
     """Add the other case of the letters in a set."""
     lower, upper = span(0x61, 0x7A), span(0x41, 0x5A)
     return bits | (bits & lower) >> 32 | (bits & upper) << 32
-
-

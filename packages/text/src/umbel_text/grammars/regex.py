@@ -6,11 +6,12 @@ at characters that are not ASCII where it expects letters.
 
 import re
 from collections.abc import Sequence
+from string import ascii_letters
 
-from umbel_text.grammars.assembly import Assembler, Program
-from umbel_text.grammars.errors import GrammarSyntaxError
+from umbel_text.grammars.assembly import LARGEST_REGEX, Assembler, Program, check_length
+from umbel_text.grammars.errors import GrammarSyntaxError, UnservableError
 from umbel_text.grammars.escapes import LAST_CODE, SIGNS, read_escape
-from umbel_text.grammars.forms import EVERYTHING, OTHERS, bit, characters, literal, span
+from umbel_text.grammars.forms import EVERYTHING, NOTHING, OTHERS, bit, characters, literal, span
 
 DIGITS = span(0x30, 0x39)
 WORD = DIGITS | span(0x41, 0x5A) | span(0x61, 0x7A) | bit(0x5F)
@@ -25,26 +26,39 @@ CLASSES = {
     "S": EVERYTHING & ~span(0x09, 0x0D) & ~bit(0x20),
 }
 
-PLAIN = re.compile(r"[^\^$\[(){}*+?|\\.]+")
+PLAIN = re.compile(r"[^\^$\[(){*+?|\\.]+")
 COUNT = re.compile(r"\{([0-9]+)(?:(,)([0-9]*))?\}")
+SPACED_COUNT = re.compile(r"\{ *([0-9]+) *(?:(,) *([0-9]*) *)?\}")
 GROUP_NAME = re.compile(r"<[A-Za-z]*>")
+WIDER_GROUP_NAME = re.compile(r"P?<[A-Za-z0-9_]*>")
+IGNORING_CASE = "(?i)"
 UNICODE_ESCAPE = re.compile(r"\\u\{([0-9a-fA-F]{1,6})\}")
 
 DASH, SET = -1, -2
 """What may stand in a class besides the code points of characters."""
 
+SIGNS_OF_MORE = ("{", "*", "+", "?")
 QUANTIFIERS = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 
 
-def read_regex(pattern: str) -> Program:
-    """Read a regular expression; raises GrammarSyntaxError for what is none."""
-    return _Reader(pattern).read()
+def read_regex(pattern: str, is_automaton: bool = False) -> Program:
+    """Read a regular expression; raises GrammarSyntaxError for what is none.
+
+    One that is too long is refused with UnservableError.  `is_automaton` says that xgrammar makes an
+    automaton of it (fsm_builder.cc): for those it reads some more, and passes over what is only
+    looked ahead at.
+    """
+    check_length(pattern, LARGEST_REGEX)
+    return _Reader(pattern, is_automaton).read()
 
 
 class _Reader:
-    def __init__(self, pattern: str) -> None:
+    def __init__(self, pattern: str, is_automaton: bool) -> None:
         self._pattern = pattern
+        self._is_automaton = is_automaton
         self._position = 0
+        if is_automaton and pattern.startswith(IGNORING_CASE):
+            self._position = len(IGNORING_CASE)
         self._assembler = Assembler()
 
     def read(self) -> Program:
@@ -92,6 +106,9 @@ class _Reader:
         self._assembler.add(literal(text[-1]))
 
     def _open(self) -> None:
+        if self._is_automaton and self._pattern.startswith(("(?=", "(?!"), self._position):
+            self._skip_lookahead()
+            return
         self._assembler.open()
         self._position += 1
         if self._pattern[self._position : self._position + 1] != "?":
@@ -104,15 +121,37 @@ class _Reader:
             raise self._fault("Lookahead is not supported yet.")
         elif rest in ("<=", "<!"):
             raise self._fault("Lookbehind is not supported yet.")
-        elif rest[:1] == "<":
-            name = GROUP_NAME.match(self._pattern, self._position)
+        elif rest[:1] == "<" or (rest == "P<" and self._is_automaton):
+            names = WIDER_GROUP_NAME if self._is_automaton else GROUP_NAME
+            name = names.match(self._pattern, self._position)
             if name is None:
+                self._check_ascii(self._pattern[self._position + 1 :].lstrip(ascii_letters))
                 raise self._fault("Invalid named capturing group.")
             self._position = name.end()
         elif rest:
             raise self._fault("Group modifier flag is not supported yet.")
         else:
             raise self._fault("Group modifier is not finished.")
+
+    def _check_ascii(self, text: str) -> None:
+        """Refuse a first character that xgrammar would look up beyond the end of a table."""
+        if not text[:1].isascii():
+            raise UnservableError("a name or a control character is not ASCII")
+
+    def _skip_lookahead(self) -> None:
+        depth = 0
+        while True:
+            character = self._pattern[self._position : self._position + 1]
+            if not character:
+                raise self._fault("The parenthesis is not closed")
+            if character == "[":
+                self._read_class()
+                continue
+            depth += (character == "(") - (character == ")")
+            self._position += 2 if character == "\\" else 1
+            if not depth:
+                break
+        self._assembler.add(NOTHING)
 
     def _close(self) -> None:
         if not self._assembler.depth:
@@ -132,11 +171,16 @@ class _Reader:
         # What asks for the shortest match is the same to a parser.
         if self._pattern[self._position : self._position + 1] == "?":
             self._position += 1
-        if self._pattern[self._position : self._position + 1] in ("{", "*", "+", "?"):
+        self._assembler.has_item = self._is_automaton
+        if (
+            not self._is_automaton
+            and self._pattern[self._position : self._position + 1] in SIGNS_OF_MORE
+        ):
             raise self._fault("Two consecutive repetition modifiers are not allowed.")
 
     def _read_count(self) -> tuple[int, int | None]:
-        match = COUNT.match(self._pattern, self._position)
+        counts = SPACED_COUNT if self._is_automaton else COUNT
+        match = counts.match(self._pattern, self._position)
         if match is None:
             raise self._fault("Invalid repetition count.")
         self._position = match.end()
@@ -179,6 +223,7 @@ class _Reader:
             return int(match[1], 16)
         if kind == "c":
             letter = pattern[start + 2]
+            self._check_ascii(letter)
             if not (letter.isascii() and letter.isalpha()):
                 raise self._fault("Invalid control character escape sequence.")
             self._position += 3

@@ -30,6 +30,8 @@ def check_rules(rules: Mapping[str, Program], root: str) -> Form:
             work += form.work
             forms[name] = form._replace(opens=False, closes=False, alone=0, work=0)
     check_bearable(Form(work=work))
+    if not forms[root].first and forms[root].shortest:
+        raise UnservableError("no text can begin it")
     return forms[root]._replace(work=work)
 
 

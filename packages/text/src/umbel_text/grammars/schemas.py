@@ -17,7 +17,7 @@ from umbel_text.grammars.forms import (
     check_bearable,
     span,
 )
-from umbel_text.grammars.regex import COUNT, read_regex
+from umbel_text.grammars.regex import SPACED_COUNT, read_regex
 
 DEEPEST = 64
 """How deep objects and arrays may nest in a schema (vllm/sampling_params.py)."""
@@ -63,8 +63,11 @@ def check_schema(text: str) -> Form:
     return VALUE
 
 
-def check_schema_work(schema: object) -> None:
-    """Refuse a schema that the engine could not bear; see `check_schema`."""
+def check_schema_work(schema: object, is_json: bool = True) -> None:
+    """Refuse a schema that the engine could not bear; see `check_schema`.
+
+    `is_json` is false for values in another notation, for which patterns become rules.
+    """
     limits: set[tuple[int, int]] = set()
     patterns: set[str] = set()
     work = 0
@@ -78,15 +81,15 @@ def check_schema_work(schema: object) -> None:
     work += sum(LENGTH_WORK * min(UNROLLED, max(low, high)) for low, high in limits)
     check_bearable(Form(work=work))
     for pattern in patterns:
-        work += _pattern_work(pattern)
+        work += _pattern_work(pattern, is_json)
         check_bearable(Form(work=work))
 
 
 def _nodes(schema: object) -> Iterator[Mapping[str, object]]:
-    """Give every object in a schema; refuses one that is nested too deeply."""
+    """Give every object in a schema that is not empty; refuses one that is nested too deeply."""
     level: list[object] = [schema]
     for _ in range(DEEPEST + 1):
-        yield from (node for node in level if isinstance(node, Mapping))
+        yield from (node for node in level if isinstance(node, Mapping) and node)
         level = [inner for node in level for inner in _inner(node)]
         if not level:
             return
@@ -136,11 +139,14 @@ def _names_work(node: Mapping[str, object]) -> int:
     return len(values) ** 2 // 2000
 
 
-def _pattern_work(pattern: str) -> int:
+def _pattern_work(pattern: str, is_json: bool) -> int:
     """Give the work for a pattern; refuses one that cannot be borne as an automaton or as rules."""
-    program = read_regex(pattern)
+    program = read_regex(pattern, is_automaton=True)
     automaton = evaluate(program, {}, unrolls=True)
-    counts = [int(count) for match in COUNT.findall(pattern) for count in match[::2] if count]
-    if EASY.fullmatch(pattern) is None or max(counts, default=0) > LARGEST_UNROLLED:
+    counts = [
+        int(count) for match in SPACED_COUNT.findall(pattern) for count in match[::2] if count
+    ]
+    is_easy = EASY.fullmatch(pattern) is not None and max(counts, default=0) <= LARGEST_UNROLLED
+    if not is_json or not is_easy:
         check_bearable(evaluate(program, {}))
     return automaton.work

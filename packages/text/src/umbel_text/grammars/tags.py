@@ -22,7 +22,11 @@ from umbel_text.grammars.tokens import A_TOKEN
 
 Node = Mapping[str, object]
 
-LOOPS: dict[str, tuple[int, int | None]] = {"optional": (0, 1), "plus": (1, None), "star": (0, None)}
+LOOPS: dict[str, tuple[int, int | None]] = {
+    "optional": (0, 1),
+    "plus": (1, None),
+    "star": (0, None),
+}
 SCHEMAS = ("json_schema", "qwen_xml_parameter")
 
 
@@ -33,7 +37,12 @@ def check_tag(tag: Node) -> None:
     by recursion.
     """
     nodes = list(_nodes(tag))
-    check_schema_work([node[name] for node in nodes for name in ("schema", "json_schema") if name in node])
+    schemas = [node[name] for node in nodes for name in ("schema", "json_schema") if name in node]
+    is_json = all(
+        node.get("style", "json") == "json" and node.get("type") != "qwen_xml_parameter"
+        for node in nodes
+    )
+    check_schema_work(schemas, is_json)
     kinds = {node.get("type") for node in nodes if isinstance(node.get("type"), str)}
     if {"repeat", "token_dispatch"} <= kinds:
         raise UnservableError("a repeated dispatch on tokens is not served")
@@ -116,7 +125,9 @@ def _tag(value: object) -> Form:
     ends = end if isinstance(end, list) else [end]
     if not ends:
         raise GrammarSyntaxError("a tag must have an end")
-    return sequence((_edge(begin), _form(node.get("content")), choice([_edge(one) for one in ends])))
+    return sequence(
+        (_edge(begin), _form(node.get("content")), choice([_edge(one) for one in ends]))
+    )
 
 
 def _edge(value: object) -> Form:

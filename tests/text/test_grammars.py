@@ -1,0 +1,418 @@
+"""What an engine can bear of regular expressions, grammars, schemas and structural tags.
+
+What is refused here was seen to kill an engine with xgrammar 0.2.8, or to keep it from its other
+requests for seconds at every step.
+"""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from umbel_engine import StructuredOutputs
+from umbel_text import InvalidRequestError
+from umbel_text.structured_outputs import check_structured_outputs
+
+
+def refusal(**fields: object) -> str | None:
+    """Give why a constraint is refused, None if it is not."""
+    constraint = StructuredOutputs(**fields)  # type: ignore[arg-type]
+    try:
+        check_structured_outputs(constraint, "xgrammar")
+    except InvalidRequestError as error:
+        return str(error)
+    return None
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "",
+        "^abc$",
+        r"\d{4}-\d{2}-\d{2}",
+        r"(\d{1,3}\.){3}\d{1,3}",
+        r"^[a-zA-Z0-9._%+-]+@[a-zA-Z0-9.-]+\.[a-zA-Z]{2,}$",
+        r"https?://(www\.)?[-a-zA-Z0-9@:%._+~#=]{1,256}\.[a-z]{1,6}([-a-zA-Z0-9()@:%_+.~#?&/=]*)",
+        r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?",
+        r"M{0,3}(CM|CD|D?C{0,3})(XC|XL|L?X{0,3})(IX|IV|V?I{0,3})",
+        r"([01]?\d|2[0-3]):[0-5]\d",
+        r"(\+\d{1,3}[- ]?)?\(?\d{3}\)?[- ]?\d{3}[- ]?\d{4}",
+        r"([a-z]+ ){1,100}",
+        r"(\w+\s*)*",
+        r"(\w+\s?)+\.",
+        r"(\w+[ ,]?){1,10}",
+        r"((\w+ )*\w+\.\s?)+",
+        r"(\w+(, \w+)*)?",
+        r"(- [^\n]{1,100}\n){1,20}",
+        r"([^,\n]*,){3}[^,\n]*(\n([^,\n]*,){3}[^,\n]*){0,100}",
+        r"<think>[\s\S]*</think>\s*(yes|no)",
+        r"(foo|foobar|baz)+",
+        r"(a|\\(n|\\))+",
+        r".{0,1000}",
+        r"[a-z]{1,1000000000}",
+        "(?:" * 100 + "a" + ")" * 100,
+        "|".join(rf"\d+ kinds of {number}" for number in range(300)),
+        r"(?<year>\d{4})",
+        r"\cA\x41\u0041\u{1F600}\/\-[\]\-\\]",
+        "学[字-語]?",
+    ],
+)
+def test_a_regex_of_daily_use_passes(pattern: str) -> None:
+    assert refusal(regex=pattern) is None
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"(\w+\s*){1,1000}",
+        r"([a-z]{1,100}){1,100}",
+        r"(([a-z]{1,10}){1,10}){1,10}",
+        r"(a?){1000}",
+        r"(a{0,1000}){0,1000}",
+        r"((\w+ ?)*,?)*",
+        r"((\w+)*)*",
+        r"(([a-z])?)*!",
+        r"((.)?)+[a-c]",
+        r"([^,]*){0,9}foo",
+        r"(\w|\w\w){1,300}",
+        r"(\w*x){1,300}",
+        r"([a-z]{2}|[a-z]{3}){1,300}",
+        r"(.{1,20})+",
+        "[a-z]?" * 100,
+        "|".join(rf"(\w+ ?)+{number}" for number in range(20)),
+        "." * 16_000,
+        "(?<\U0010ffff>a)",
+        "(?<aé>a)",
+        "\\c\U0010ffff",
+        "[\\c\u4e00]",
+    ],
+)
+def test_a_regex_that_would_harm_the_engine_is_refused(pattern: str) -> None:
+    assert (refusal(regex=pattern) or "").startswith("structured_outputs.regex cannot be served: ")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "complaint"),
+    [
+        ("(?<a1>b)", "Invalid named capturing group."),
+        ("\\c1", "Invalid control character escape sequence."),
+        ("\\u{110000}", "Invalid Unicode escape sequence."),
+        ("\\xffffffffffffffffff", "Invalid Unicode escape sequence."),
+        ("\\", "Escape sequence is not finished."),
+        ("\\u12", "Escape sequence is not finished."),
+        ("(", "The parenthesis is not closed."),
+        (")", "Unmatched ')'"),
+        ("[a", "Unclosed '['"),
+        ("[]", "Empty character class is not allowed in regex."),
+        ("[z-a]", "lower bound is larger than upper bound"),
+        ("(?", "Group modifier is not finished."),
+        ("(?i)a", "Group modifier flag is not supported yet."),
+        ("(?!a)", "Lookahead is not supported yet."),
+        ("(?<!a)", "Lookbehind is not supported yet."),
+        (r"(a)\1", "Backreference is not supported yet."),
+        (r"\bfoo", "Word boundary is not supported yet."),
+        (r"\p{L}", "Unicode character class escape sequence is not supported yet."),
+        ("a**", "Two consecutive repetition modifiers are not allowed."),
+        ("a{,3}", "Invalid repetition count."),
+        ("a{3,1}", "Lower bound is larger than upper bound: 3 > 1"),
+        ("a{4294967296}", "too large"),
+        ("*a", "nothing to repeat"),
+        ("a|+", "nothing to repeat"),
+        ("(" * 300, "nested deeper"),
+    ],
+)
+def test_a_regex_that_is_none_is_refused(pattern: str, complaint: str) -> None:
+    got = refusal(regex=pattern) or ""
+    assert got.startswith("Failed to transform regex into a grammar: ")
+    assert complaint in got
+
+
+JSON_GRAMMAR = r"""
+# JSON, as it stands in many examples
+root ::= value
+value ::= object | array | string | number | "true" | "false" | "null"
+object ::= "{" ws (pair (ws "," ws pair)*)? ws "}"
+pair ::= string ws ":" ws value
+array ::= "[" ws (value (ws "," ws value)*)? ws "]"
+string ::= "\"" ([^"\\\n] | "\\" ["\\/bfnrt] | "\\u" [0-9a-fA-F]{4})* "\""
+number ::= "-"? ("0" | [1-9] [0-9]*) ("." [0-9]+)? ([eE] [+-]? [0-9]+)?
+ws ::= [ \t\n]*
+"""
+
+SQL_GRAMMAR = r"""
+root ::= select_statement
+select_statement ::= "SELECT " column_list " from " table (" where " condition)?
+column_list ::= column (", " column)*
+column ::= "username" | "email" | [a-z_]+
+table ::= [a-z_]+
+condition ::= column " = " number ((" and " | " or ") condition)?
+number ::= [0-9]+
+"""
+
+LARK_GRAMMAR = r"""
+%import common.NUMBER
+%import common.WS
+%ignore WS
+?start: sum
+?sum: product
+    | sum "+" product -> add
+    | sum "-" product
+?product: atom ("*" atom)*
+atom: NUMBER | "-" atom | "(" sum ")" | NAME ["." NAME] | /"[^"]*"/i | "x"~1..2
+NAME: ("a".."z" | "_") /[a-z0-9_]*/
+"""
+
+
+def chain(length: int, last: str, body: str) -> str:
+    lines = [f"r{index} ::= " + body.format(f"r{index + 1}") for index in range(length)]
+    return "\n".join(["root ::= r0", *lines, f"r{length} ::= {last}"])
+
+
+@pytest.mark.parametrize(
+    "grammar",
+    [
+        'root ::= "a"',
+        'root\n::= "a"\n  | "b" # or this\n',
+        JSON_GRAMMAR,
+        SQL_GRAMMAR,
+        LARK_GRAMMAR,
+        'root ::= root "+" root | root "*" root | "(" root ")" | [0-9]+',
+        'root ::= term (("+" | "-") term)*\nterm ::= "(" root ")" | [0-9]+ ("." [0-9]+)?',
+        "root ::= root [a-z] | [a-z]",
+        "root ::= [a-z] root | [a-z]",
+        'root ::= "a" (="b")',
+        'root[max_tokens=3] ::= "a"{2,} [^\\n\\u4e00-\\u4eff]{0,200} ()',
+        'root ::= TagDispatch(("<a>", r), loop_after_dispatch=true)\nr ::= "b"',
+        'root ::= Token(1) ExcludeToken(2, 3) Regex("a+b") Substring("abc")',
+        chain(2000, '"b"', '"a" {0}'),
+        chain(30, '"b"', "{0} {0}"),
+        'start: "x" %json {"type": "integer"} <|im_end|>',
+        'start: A\nA: "a"\n%grammar_options {"allow_initial_skip": true}',
+    ],
+    ids=lambda grammar: grammar[:30],
+)
+def test_a_grammar_of_daily_use_passes(grammar: str) -> None:
+    assert refusal(grammar=grammar) is None
+
+
+@pytest.mark.parametrize(
+    "grammar",
+    [
+        "root ::= root",
+        "root ::= root{2,}",
+        "root ::= root{0}",
+        'root ::= (root "")?',
+        'root ::= "a"\nb ::= b{2}',
+        "root ::= a{2}\na ::= root{3}",
+        "root ::= a b\na ::= root | [x]?\nb ::= [y]?",
+        'root ::= root "a"',
+        "root ::= root root | [a-z]",
+        "root ::= (root)+ | [a-z]",
+        "root ::= a{1,999}\na ::= b{1,999}\nb ::= [a-z]{1,999}",
+        chain(30, "[a-z]?", "{0} {0}"),
+        chain(3000, '"b"', "{0}"),
+        "root ::= " + "[a-z]? " * 1000,
+        'root ::= Regex("((a{100}){100}){100}")',
+        'root[lazy] ::= "a"',
+        "start: start?",
+        "start: /(([a-z]{1,99}){1,99}){1,99}/",
+        'start: %json {"type": "string", "pattern": "\\"(([a-z]{1,99}){1,99}){1,99}"}',
+        "start: " + "%lark { start: " * 3000 + '"a"' + "}" * 3000,
+        'start: %regex {"substring_chars": "abc"}',
+        'start[stop="x"]: /.*/',
+    ],
+    ids=lambda grammar: grammar[:30],
+)
+def test_a_grammar_that_would_harm_the_engine_is_refused(grammar: str) -> None:
+    assert (refusal(grammar=grammar) or "").startswith(
+        "structured_outputs.grammar cannot be served: "
+    )
+
+
+@pytest.mark.parametrize(
+    "grammar",
+    [
+        "root ::= ",
+        'root ::= "a" |',
+        'root ::= | "a"',
+        'root ::= ("a"',
+        'root ::= "a")',
+        'root ::= "a"{',
+        'root ::= "a"{2,1}',
+        'root ::= "a" b ::= "c"',
+        'root ::= "a"\nroot ::= "b"',
+        '::= "a"',
+        "root ::= 'a'",
+        r'root ::= "\q"',
+        r"root ::= [\d]",
+        "root ::= [z-a]",
+        "root ::= Token(1",
+        'root ::= "a" \0',
+        "(" * 50_000 + "::=",
+        "start: /a",
+        'start: "a"..',
+        'start: "ab".."c"',
+        "start: (a\n)b",
+        'start: "a" ~ 2..1',
+        "start: A\nA: A2",
+        "%import other.THING\nstart: THING",
+        "start: /a/x",
+        "start: %json {",
+        "start: %json " + "[" * 5000,
+        "start: @other",
+    ],
+    ids=lambda grammar: grammar[:30],
+)
+def test_a_grammar_that_is_none_is_refused(grammar: str) -> None:
+    assert refusal(grammar=grammar) == "Invalid grammar specification."
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "object", "properties": {f"k{index}": {} for index in range(1000)}},
+        {
+            "type": "object",
+            "properties": {f"k{index}": {} for index in range(5000)},
+            "required": [f"k{index}" for index in range(5000)],
+        },
+        {"anyOf": [{"type": "string", "maxLength": size} for size in range(90, 120)]},
+        {"anyOf": [{"type": "string", "maxLength": 200}] * 500},
+        {"enum": [f"value {index}" for index in range(5000)]},
+        {"type": "string", "minLength": 1, "maxLength": 10**9},
+        {"type": "array", "minItems": 10**9, "items": {"type": "array", "minItems": 1000}},
+        {
+            "type": "object",
+            "minProperties": 1,
+            "properties": {f"k{index}": {} for index in range(50)},
+        },
+        {"type": "string", "pattern": r"^(\w+ ?){1,50}$"},
+        {"type": "string", "pattern": r"^(?=.*[A-Z])(?=.*\d)[A-Za-z\d]{8,64}$"},
+        {"type": "string", "pattern": "(?i)^(?P<name_1>a)$"},
+        {
+            "$ref": "#/$defs/a",
+            "$defs": {"a": {"type": "object", "properties": {"a": {"$ref": "#"}}}},
+        },
+        {"properties": {"pattern": {"type": "string"}, "minLength": {"type": "integer"}}},
+        {"minLength": "no number", "maxLength": True, "properties": [], "enum": 5, "required": 7},
+    ],
+    ids=lambda schema: str(schema)[:40],
+)
+def test_a_schema_of_daily_use_passes(schema: dict[str, object]) -> None:
+    assert refusal(json=schema) is None
+    assert refusal(json=json.dumps(schema)) is None
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"anyOf": [{"type": "string", "minLength": size} for size in range(1000)]},
+        {"type": "object", "properties": {f"k{index}": {} for index in range(5000)}},
+        {
+            "type": "object",
+            "maxProperties": 200,
+            "properties": {f"k{index}": {} for index in range(300)},
+        },
+        {"enum": list(range(60_000))},
+        {"type": "string", "pattern": "^([a-z]{1,100}){1,100}$"},
+        {"type": "string", "pattern": r'^"(\w+ ?){1,50}$'},
+        {"type": "string", "pattern": r"^(\w+é? ?){1,50}$"},
+        {"type": "object", "patternProperties": {r"^(\w+ ?){1,500}$": {}}},
+    ],
+    ids=lambda schema: str(schema)[:40],
+)
+def test_a_schema_that_would_stall_the_engine_is_refused(schema: dict[str, object]) -> None:
+    assert (refusal(json=schema) or "").startswith("structured_outputs.json cannot be served: ")
+
+
+def tag_refusal(**fields: object) -> str | None:
+    return refusal(structural_tag=json.dumps({"type": "structural_tag", "format": fields}))
+
+
+ANY_TEXT = {"type": "any_text"}
+A_TAG = {"begin": "<a>", "content": ANY_TEXT, "end": ["</a>", "\n"]}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"type": "const_string", "value": "a"},
+        {"type": "json_schema", "json_schema": {"type": "object"}, "style": "qwen_xml"},
+        {"type": "tag", **A_TAG},
+        {"type": "triggered_tags", "triggers": ["<a"], "tags": [A_TAG]},
+        {"type": "tags_with_separator", "tags": [{"type": "tag", **A_TAG}], "separator": ","},
+        {"type": "sequence", "elements": [ANY_TEXT, {"type": "regex", "pattern": "[0-9]+"}]},
+        {"type": "or", "elements": [{"type": "grammar", "grammar": 'root ::= "a"'}]},
+        {"type": "optional", "content": ANY_TEXT},
+        {"type": "repeat", "min": 1, "max": -1, "content": {"type": "const_string", "value": "a"}},
+        {"type": "dispatch", "rules": [["<a>", ANY_TEXT]]},
+        {"type": "token_dispatch", "rules": [[17, ANY_TEXT]]},
+        {"type": "sequence", "elements": [{"type": "token", "token": 3}, {"type": "any_tokens"}]},
+    ],
+    ids=lambda fields: str(fields)[:40],
+)
+def test_a_structural_tag_of_daily_use_passes(fields: dict[str, object]) -> None:
+    assert tag_refusal(**fields) is None
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"type": "repeat", "min": 1, "max": 3, "content": {"type": "token_dispatch", "rules": []}},
+        {
+            "type": "repeat",
+            "min": 1,
+            "max": 3000,
+            "content": {"type": "star", "content": ANY_TEXT},
+        },
+        {"type": "star", "content": {"type": "star", "content": ANY_TEXT}},
+        {"type": "regex", "pattern": r"(\w+\s*){1,1000}"},
+        {"type": "grammar", "grammar": "root ::= root root | [a-z]"},
+        {
+            "type": "json_schema",
+            "style": "qwen_xml",
+            "json_schema": {"type": "string", "pattern": r"^(\w+ ?){1,50}$"},
+        },
+        {"elements": [ANY_TEXT]},
+    ],
+    ids=lambda fields: str(fields)[:40],
+)
+def test_a_structural_tag_that_would_harm_the_engine_is_refused(fields: dict[str, object]) -> None:
+    assert (tag_refusal(**fields) or "").startswith(
+        "structured_outputs.structural_tag cannot be served: "
+    )
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"type": "color"},
+        {"type": "sequence", "elements": []},
+        {"type": "sequence", "elements": ["a"]},
+        {"type": "const_string"},
+        {"type": "tag", "begin": "<", "content": ANY_TEXT, "end": []},
+        {"type": "repeat", "min": -1, "max": 3, "content": ANY_TEXT},
+        {"type": "dispatch", "rules": [["<a>"]]},
+        {"type": "regex", "pattern": "("},
+        {"type": "grammar", "grammar": "root ::= a"},
+    ],
+    ids=lambda fields: str(fields)[:40],
+)
+def test_a_structural_tag_that_is_none_is_refused(fields: dict[str, object]) -> None:
+    assert tag_refusal(**fields) == "Invalid structural tag specification."
+
+
+SIGNS = st.sampled_from([*"ab01 (){}[]|*+?.,^$\\/\"':=<>~#%-_\n", "::=", "root", "start:"])
+WORDS = st.sampled_from(["{1,3}", "[a-z]", "(?:", '"a"', "%json ", "%ignore ", "é", "\U0010ffff"])
+
+
+@given(text=st.lists(SIGNS | WORDS, max_size=30).map("".join))
+def test_any_text_is_either_taken_or_refused(text: str) -> None:
+    for fields in (
+        {"regex": text},
+        {"grammar": f"root ::= {text}"},
+        {"grammar": f"start: {text}"},
+        {"json": {"type": "string", "pattern": text}},
+    ):
+        refusal(**fields)
