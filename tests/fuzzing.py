@@ -436,7 +436,10 @@ GENERATE_SAMPLING_FIELDS = fields_of(
         "logprob_token_ids": mostly(TOKEN_ID_LISTS, st.lists(SCALARS, max_size=4)),
         "extra_args": objects(),
         "detokenize": BOOLEANS,
-        "prompt_logprob_token_ids": mostly(st.none()),
+        "prompt_logprob_token_ids": mostly(
+            st.lists(st.lists(TOKEN_IDS | st.just(-1), max_size=3), max_size=4)
+        ),
+        "prompt_logprob_start": mostly(st.integers(0, 2), INTEGERS),
         "trace_decode_token_ids": mostly(st.none()),
     },
 )

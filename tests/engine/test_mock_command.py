@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 import zmq
 
@@ -22,6 +23,7 @@ from umbel_engine.mock_batch import Batch
 from umbel_engine.mock_command import main
 from umbel_engine.mock_plan import POOL_SIZE, Planner
 from umbel_engine.mock_scenario import RANDOM, Rule, Scenario
+from umbel_engine.tensors import to_array, token_id_rows
 from umbel_engine.wire import ADD
 
 COMMAND = Path(sys.executable).parent / "umbel-mock-engine"
@@ -111,6 +113,14 @@ def test_made_up_log_probabilities_come_inline(planner):
     # They are torch's in the real engine, whose own clients insist on its names.
     assert (prompt.token_ids.dtype, prompt.logprobs.dtype) == ("int64", "float32")
     assert outputs[1].new_prompt_logprobs_tensors is None
+
+
+def test_named_tokens_of_the_prompt_are_scored(planner):
+    rows = token_id_rows([[7, 1], [14]])
+    outputs = planned(planner, max_tokens=2, prompt_logprob_token_ids=rows)
+    scores = to_array(outputs[0].prompt_token_id_logprobs, ())
+    np.testing.assert_allclose(scores, [[-0.1, -0.2], [-0.1, -np.inf]], rtol=1e-6)
+    assert outputs[1].prompt_token_id_logprobs is None
 
 
 def test_a_rule_s_tokens_are_given_and_cut_at_max_tokens(planner):

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from umbel_engine.tensors import INLINE_LIMIT, WireArray, from_array, to_array
+from umbel_engine.tensors import INLINE_LIMIT, WireArray, from_array, to_array, token_id_rows
 
 
 def over_the_wire(array):
@@ -34,6 +34,15 @@ def test_large_arrays_travel_in_frames_of_their_own(size):
     result, frames = over_the_wire(array)
     assert frames == 1
     np.testing.assert_array_equal(result, array)
+
+
+def test_rows_of_token_ids_are_padded_and_travel_inline():
+    rows = [[1, 2, 3], [], [7]] * 100
+    wire = token_id_rows(rows)
+    result = to_array(msgspec.msgpack.decode(msgspec.msgpack.encode(wire), type=WireArray), ())
+    assert result.dtype == np.int32
+    assert result[:3].tolist() == [[1, 2, 3], [-1, -1, -1], [7, -1, -1]]
+    assert result.shape == (300, 3)
 
 
 def test_a_scalar_array_travels_inline():

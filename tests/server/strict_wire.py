@@ -7,7 +7,8 @@ vllm/v1/worker/gpu/sample, written down once more, so that the two are not wrong
 """
 
 import math
-from typing import Annotated
+import struct
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta, Struct
@@ -18,6 +19,7 @@ Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 TokenId = Annotated[int, Meta(ge=0, lt=VOCABULARY_SIZE)]
 TokenIds = list[TokenId]
+TokenIdRows = tuple[Literal["<i4"], tuple[int, int], msgspec.msgpack.Ext]
 Penalty = Annotated[float, Meta(ge=-2, le=2)]
 LogprobCount = Annotated[int, Meta(ge=0, le=20)]
 
@@ -59,6 +61,8 @@ class SamplingParams(Struct, forbid_unknown_fields=True):
     logprobs: LogprobCount | None = None
     prompt_logprobs: LogprobCount | None = None
     logprob_token_ids: Annotated[TokenIds, Meta(min_length=1, max_length=128)] | None = None
+    prompt_logprob_token_ids: TokenIdRows | None = None
+    prompt_logprob_start: Count | None = None
     output_kind: int = 0
     eos_token_id: TokenId | None = msgspec.field(default=None, name="_eos_token_id")
     all_stop_token_ids: set[TokenId] = msgspec.field(default=set(), name="_all_stop_token_ids")
@@ -111,12 +115,24 @@ def check_add(payload):
         raise AssertionError(f"{error!r} in {msgspec.msgpack.decode(payload)}") from error
 
 
+def _check_rows(rows, scored):
+    _, (height, width), data = rows
+    assert height == scored
+    assert 1 <= width <= 20
+    ids = struct.unpack(f"<{height * width}i", data.data)
+    assert data.code == 3
+    assert all(-1 <= token_id < VOCABULARY_SIZE for token_id in ids)
+
+
 def _check(payload):
     request = msgspec.msgpack.decode(payload, type=EngineCoreRequest)
     params = request.sampling_params
     assert len(request.prompt_token_ids) + params.max_tokens <= MAX_MODEL_LEN
     assert params.min_tokens <= params.max_tokens
     assert params.routed_experts_prompt_start <= len(request.prompt_token_ids)
+    if params.prompt_logprob_token_ids is not None:
+        scored = len(request.prompt_token_ids) - 1 - (params.prompt_logprob_start or 0)
+        _check_rows(params.prompt_logprob_token_ids, scored)
     assert math.isfinite(params.repetition_penalty)
     assert params.temperature == 0 or params.temperature >= 0.01
     if params.temperature == 0:

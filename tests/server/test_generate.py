@@ -1,6 +1,8 @@
 """Tokens in, tokens out, n of them: what a generate request is answered, and what it may say."""
 
 import asyncio
+import base64
+import io
 import json
 import math
 import re
@@ -12,6 +14,7 @@ import pytest
 
 from umbel_engine import Logprobs
 from umbel_engine.mock import MockStep, per_child, sampled, tokens
+from umbel_engine.tensors import to_array
 from umbel_engine.wire import PrefillStats, RequestFault
 
 GENERATE = "/inference/v1/generate"
@@ -120,6 +123,58 @@ async def test_the_prompt_is_given_back_where_it_is_asked_for(generating):
     assert first["prompt_token_ids"] == PROMPT
     assert list(first) == ["request_id", "usage", "prompt_token_ids", "output_mode", "choices"]
     assert all("prompt_token_ids" not in event for event in others)
+
+
+def scores_of(answer):
+    return np.load(io.BytesIO(base64.b64decode(answer.json()["prompt_token_id_logprobs"])))
+
+
+async def test_named_tokens_are_scored_at_the_positions_of_the_prompt(generating):
+    served = await generating(sampled())
+    rows = [[7, 14, 3], [9]]
+    answer = await generate(served, prompt_logprob_token_ids=rows, n=2, max_tokens=1)
+    assert answer.status == 200
+    scores = scores_of(answer)
+    assert scores.dtype == np.float32
+    expected = [[-0.1, -0.1, -0.4], [-0.3, -np.inf, -np.inf]]
+    np.testing.assert_allclose(scores, expected, rtol=1e-6)
+    sent = to_array(served.engine.adds[0].sampling_params.prompt_logprob_token_ids, ())
+    assert sent.tolist() == [[7, 14, 3], [9, -1, -1]]
+
+
+async def test_scores_may_start_further_on(generating):
+    served = await generating(sampled())
+    fields = {"prompt_logprob_token_ids": [[7]], "prompt_logprob_start": 1}
+    answer = await generate(served, max_tokens=2, **fields)
+    assert scores_of(answer).shape == (1, 1)
+    (add,) = served.engine.adds
+    assert add.sampling_params.prompt_logprob_start == 1
+
+
+async def test_an_engine_that_does_not_score_is_told_of(generating):
+    served = await generating(lambda request: tokens(5, 6))
+    answer = await generate(served, prompt_logprob_token_ids=[[7], [8]])
+    assert (answer.status, answer.error["param"]) == (400, "prompt_logprob_token_ids")
+    assert answer.error["message"].startswith(
+        "prompt_logprob_token_ids requires the V2 model runner (VLLM_USE_V2_MODEL_RUNNER=1)."
+    )
+
+
+async def test_scores_have_no_place_in_a_stream(generating):
+    served = await generating(sampled())
+    answer = await generate(served, prompt_logprob_token_ids=[[7], [8]], stream=True)
+    assert answer.status == 400
+    message = "prompt_logprob_token_ids are not available when stream=true."
+    assert answer.error["message"] == message
+    assert served.engine.adds == []
+
+
+async def test_token_ids_to_score_are_integers_that_are_written_so(generating):
+    served = await generating(sampled())
+    for bad in ("7", 7.0, True, None):
+        answer = await generate(served, prompt_logprob_token_ids=[[7], [8, bad]])
+        assert answer.status == 400
+        assert "'type': 'int_type'" in answer.error["message"]
 
 
 async def test_transfer_parameters_go_through_in_both_directions(generating):
@@ -521,8 +576,12 @@ def suffixed(message, name, value=None):
         ),
         (
             {"prompt_logprob_token_ids": [[1]]},
-            "`prompt_logprob_token_ids` is not supported yet.",
-            "prompt_logprob_token_ids",
+            *suffixed(
+                "prompt_logprob_token_ids has 1 rows, but the prompt has 2 scored rows (prompt_len "
+                "- 1 - prompt_logprob_start).",
+                "prompt_logprob_token_ids",
+                1,
+            ),
         ),
         (
             {"trace_decode_token_ids": [1]},

@@ -209,6 +209,8 @@ def test_what_a_request_leaves_open_is_neutral() -> None:
         logprobs=None,
         prompt_logprobs=None,
         logprob_token_ids=None,
+        prompt_logprob_token_ids=None,
+        prompt_logprob_start=None,
         skip_special_tokens=True,
         spaces_between_special_tokens=True,
         include_stop_str_in_output=False,
@@ -359,7 +361,7 @@ def test_biases_are_kept_between_minus_and_plus_100() -> None:
 
 def vocabulary_fault(max_logprobs: int = 20, **options: object) -> InvalidRequestError:
     with pytest.raises(InvalidRequestError) as caught:
-        check_vocabulary(resolved(**options), 100, max_logprobs)
+        check_vocabulary(resolved(**options), 100, max_logprobs, 8)
     return caught.value
 
 
@@ -382,7 +384,7 @@ def test_more_logprobs_than_allowed_are_refused(
     [(None, 0), (0, 0), (20, 20), (-1, -1), (-1, 100), (100, -1)],
 )
 def test_as_many_logprobs_as_allowed_are_taken(logprobs: int | None, max_logprobs: int) -> None:
-    check_vocabulary(resolved(logprobs=logprobs), 100, max_logprobs)
+    check_vocabulary(resolved(logprobs=logprobs), 100, max_logprobs, 8)
 
 
 def test_token_ids_out_of_the_vocabulary_are_refused() -> None:
@@ -397,7 +399,7 @@ def test_token_ids_out_of_the_vocabulary_are_refused() -> None:
         "Vocabulary size: 100"
     )
     assert (error.parameter, error.value) == ("stop_token_ids", [-1, 2**70])
-    check_vocabulary(resolved(logit_bias={"0": 1.0, "99": 1.0}, stop_token_ids=[0, 99]), 100, 20)
+    check_vocabulary(resolved(logit_bias={"0": 1.0, "99": 1.0}, stop_token_ids=[0, 99]), 100, 20, 8)
 
 
 def test_logprobs_come_before_biases_and_biases_before_stop_tokens() -> None:

@@ -2,9 +2,11 @@
 
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from umbel_engine import RepetitionDetection
+from umbel_engine.tensors import token_id_rows
 from umbel_engine.wire import SamplingParams
 from umbel_text.defaults import SamplingDefaults
 from umbel_text.errors import InvalidRequestError
@@ -56,8 +58,11 @@ def test_every_field_reaches_the_engine(params: Params) -> None:
         "watermarking": False,
         "routed_experts_prompt_start": 2,
         "extra_args": {"a": 1},
+        "prompt_logprob_start": 1,
     }
-    sent = params(**options)
+    rows = [[4, 5]]
+    sent = params(**options, prompt_logprob_token_ids=rows)
+    assert sent.prompt_logprob_token_ids == token_id_rows(rows)
     for name, value in options.items():
         assert getattr(sent, name) == value
     assert sent.logprobs is None
@@ -283,3 +288,55 @@ def test_faults_are_told_in_the_order_of_vllm(fault: Fault) -> None:
     for name, (_, message) in faults.items():
         assert str(fault(**options)).startswith(message)
         del options[name]
+
+
+# Prompt scores.
+
+
+@pytest.mark.parametrize(
+    ("rows", "message", "value"),
+    [
+        ([], "must be a non-empty integer array of shape [num_rows, num_ids].", "list"),
+        ([[], []], "must be a non-empty integer array of shape [num_rows, num_ids].", "list"),
+        (
+            [[1]] * 32,
+            "has 32 rows, but a prompt has at most 31 scored rows (max_model_len - 1).",
+            32,
+        ),
+        ([[1], [2**63]], "must contain integer token ids.", msgspec.UNSET),
+        ([[1], [2000]], "Vocabulary size: 2000", [1, 2000]),
+        ([[1], [-2, 4]], "Vocabulary size: 2000", [-2, 4]),
+        (
+            [[1]],
+            "has 1 rows, but the prompt has 2 scored rows (prompt_len - 1 - prompt_logprob_start).",
+            1,
+        ),
+    ],
+)
+def test_rows_to_score_are_refused_in_vllms_words(
+    fault: Fault, rows: list[list[int]], message: str, value: object
+) -> None:
+    error = fault(prompt_logprob_token_ids=rows)
+    assert str(error).startswith("prompt_logprob_token_ids ")
+    assert str(error).endswith(message)
+    assert (error.parameter, error.value) == ("prompt_logprob_token_ids", value)
+
+
+def test_rows_to_score_are_as_wide_as_log_probabilities_may_be(fault: Fault) -> None:
+    assert str(fault(prompt_logprob_token_ids=[[1], [1, 2, 3]], max_logprobs=2)) == (
+        "Requested 3 token ids per row in prompt_logprob_token_ids, which is greater than max "
+        "allowed: 2. Set max_logprobs (--max-logprobs) to at least 3."
+    )
+
+
+def test_where_scores_start_is_checked(params: Params, fault: Fault) -> None:
+    assert str(fault(prompt_logprob_start=1)) == (
+        "prompt_logprob_start requires prompt_logprob_token_ids."
+    )
+    negative = fault(prompt_logprob_token_ids=[[1], [2]], prompt_logprob_start=-1)
+    assert str(negative) == "prompt_logprob_start must be non-negative."
+    # -1 stands for no token, and a short row is filled up with it.
+    sent = params(prompt_logprob_token_ids=[[-1]], prompt_logprob_start=1)
+    assert sent.prompt_logprob_start == 1
+    beyond = fault(prompt_logprob_token_ids=[[1]], prompt_logprob_start=9)
+    assert "the prompt has 0 scored rows" in str(beyond)

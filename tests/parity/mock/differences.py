@@ -364,7 +364,8 @@ UNREAD = {
 def asked(sample):
     """Give what the engine is asked for a sample, as it understands it."""
     params = {**MEANT, **sample.get("sampling_params", {})}
-    params.setdefault("skip_reading_prefix_cache", params.get("prompt_logprobs") is not None)
+    scored = [params.get(name) for name in ("prompt_logprobs", "prompt_logprob_token_ids")]
+    params.setdefault("skip_reading_prefix_cache", any(item is not None for item in scored))
     # To the engine they are sets.
     for key in ("stop_token_ids", "_all_stop_token_ids"):
         params[key] = sorted(params[key])

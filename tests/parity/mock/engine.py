@@ -7,6 +7,7 @@ import numpy as np
 
 from umbel_engine.messages import Logprobs
 from umbel_engine.mock import DEFAULT_READY, MockEngine, MockStep, child_index
+from umbel_engine.mock_script import made_up_scores
 from umbel_engine.wire import PrefillStats, RequestFault
 
 from .model import MESSAGE_END, build_tokenizer
@@ -54,6 +55,7 @@ class Answer(NamedTuple):
                 count, count - self.cached_tokens, self.cached_tokens, self.cached_tokens
             ),
             prompt_logprobs=self._prompt_logprobs(request),
+            prompt_token_id_logprobs=made_up_scores(request.sampling_params),
         )
         return steps
 

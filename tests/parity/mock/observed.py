@@ -143,7 +143,12 @@ def wire_of(payload):
     del fields["arrival_time"]
     told = {key: value for key, value in fields.items() if value != ABSENT.get(key)}
     # As it is recorded, where the keys of objects are texts.
-    return json.loads(json.dumps(told))
+    return json.loads(json.dumps(told, default=bytes_in_hex))
+
+
+def bytes_in_hex(value):
+    """Give the bytes of an array, which have a MessagePack type of their own."""
+    return {"type": value.code, "bytes": value.data.hex()}
 
 
 def id_shape(request_id, external):

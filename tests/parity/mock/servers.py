@@ -48,6 +48,10 @@ FLAGS_OF_VLLM = ("--structured-outputs-config.backend", "xgrammar")
 """vLLM chooses a backend for each request; umbel has one for all, and this is its default."""
 
 
+ENVIRONMENT_OF_VLLM = {"scale-out": {"VLLM_USE_V2_MODEL_RUNNER": "1"}}
+"""By group: vLLM's server scores prompts only where it takes its engine for one that does."""
+
+
 class ServerError(Exception):
     """Report that a server did not come up, with the end of its log."""
 
@@ -178,7 +182,11 @@ async def vllm(group, folder, reference):
         *FLAGS_OF_VLLM,
         *common_flags(group, engine_port),
     )
-    environment = {**surroundings(), **reference.environment}
+    environment = {
+        **surroundings(),
+        **reference.environment,
+        **ENVIRONMENT_OF_VLLM.get(group, {}),
+    }
     async with running(command, environment) as process:
         started = process.expect("Application startup complete")
         # The server needs that long to load what it imports; ZMQ waits for it.

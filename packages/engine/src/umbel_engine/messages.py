@@ -99,13 +99,16 @@ class Extras(msgspec.Struct, frozen=True):
     """What comes with the end of a sample beside its tokens, each None where there is none.
 
     The transfer parameters are what another engine needs to take over the key-value or the encoder
-    cache.  `routed_experts` is `[positions, layers, experts per token]`.
+    cache.  `routed_experts` is `[positions, layers, experts per token]`.  `prompt_token_id_logprobs`
+    is `[rows, token ids]`: the log-probabilities of `prompt_logprob_token_ids`, -inf where a row of
+    those was shorter.
     """
 
     kv_transfer_params: dict[str, object] | None = None
     ec_transfer_params: dict[str, object] | None = None
     weight_versions: list[WeightVersionSpan] | None = None
     routed_experts: NDArray[np.generic] | None = None
+    prompt_token_id_logprobs: NDArray[np.generic] | None = None
 
 
 class TokenDelta(msgspec.Struct, frozen=True):
@@ -184,6 +187,7 @@ class TokenStage:
         "_logprobs",
         "_prefill",
         "_prompt_logprobs",
+        "_prompt_token_id_logprobs",
         "_routed_experts",
         "_token_ids",
         "_weight_version",
@@ -201,6 +205,7 @@ class TokenStage:
         self._kv_transfer_params: dict[str, object] | None = None
         self._ec_transfer_params: dict[str, object] | None = None
         self._routed_experts: list[NDArray[np.generic]] = []
+        self._prompt_token_id_logprobs: NDArray[np.generic] | None = None
         self._weight_version: str | None = None
         self._weight_version_starts: list[tuple[str, int]] = []
         self._finish: Finish | None = None
@@ -230,6 +235,8 @@ class TokenStage:
             self._prompt_logprobs.append(
                 read_logprobs(output.new_prompt_logprobs_tensors, step.frames)
             )
+        if output.prompt_token_id_logprobs is not None:
+            self._prompt_token_id_logprobs = to_array(output.prompt_token_id_logprobs, step.frames)
         if output.prefill_stats is not None:
             self._prefill = output.prefill_stats
         if output.kv_transfer_params is not None:
@@ -273,6 +280,7 @@ class TokenStage:
             self._ec_transfer_params,
             self._weight_version_spans(),
             join_arrays(self._routed_experts),
+            self._prompt_token_id_logprobs,
         )
 
     def _weight_version_spans(self) -> list[WeightVersionSpan] | None:

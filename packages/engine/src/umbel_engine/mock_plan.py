@@ -12,14 +12,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
 from umbel_engine.messages import Logprobs
-from umbel_engine.mock_run import as_prompt_logprobs
+from umbel_engine.mock_run import as_prompt_logprobs, like_torch
 from umbel_engine.mock_scenario import Rule
-from umbel_engine.mock_script import made_up_logprobs
-from umbel_engine.tensors import RAW_VIEW, WireArray
+from umbel_engine.mock_script import made_up_logprobs, made_up_scores
+from umbel_engine.tensors import inline_array
 from umbel_engine.wire import (
     EVENT_QUEUED,
     EVENT_SCHEDULED,
@@ -88,26 +86,29 @@ class Planner:
         start = self._start(request, params)
         wants_logprobs = params.logprobs is not None or params.prompt_logprobs is not None
         if rule.token_ids is None and rule.eos_after is None and not wants_logprobs:
-            return self._random(request, limit, start, rule)
+            return self._random(request, params, start, rule)
         token_ids, finish, stop_reason = self._tokens(limit, start, params, rule)
         size = self._chunk_size
         chunks = [token_ids[i : i + size] for i in range(0, len(token_ids), size)]
         outputs = [EngineCoreOutput("", list(ids), _sampled(ids, params)) for ids in chunks]
         outputs[-1] = _end(outputs[-1], finish, stop_reason, rule.kv_transfer_params)
-        outputs[0] = _begin(outputs[0], request, rule, params.prompt_logprobs)
+        outputs[0] = _begin(outputs[0], request, rule, params)
         return Plan(map(body, outputs), len(outputs), rule.delay_steps)
 
-    def _random(self, request: EngineCoreRequest, limit: int, start: int, rule: Rule) -> Plan:
+    def _random(
+        self, request: EngineCoreRequest, params: SamplingParams, start: int, rule: Rule
+    ) -> Plan:
         """Plan random tokens up to the limit; only the ends are encoded for this request."""
+        limit = self._limit(request, params)
         count = -(-limit // self._chunk_size)
         rest = limit - (count - 1) * self._chunk_size
         last = EngineCoreOutput("", self._ids[(start + count - 1) % POOL_SIZE][:rest])
         last = _end(last, "length", None, rule.kv_transfer_params)
         bodies: Iterable[bytes]
         if count == 1:
-            bodies = (body(_begin(last, request, rule)),)
+            bodies = (body(_begin(last, request, rule, params)),)
         else:
-            first = body(_begin(EngineCoreOutput("", self._ids[start]), request, rule))
+            first = body(_begin(EngineCoreOutput("", self._ids[start]), request, rule, params))
             bodies = itertools.chain((first,), self._stretch(start + 1, count - 2), (body(last),))
         return Plan(iter(bodies), count, rule.delay_steps)
 
@@ -154,12 +155,13 @@ def _last(
 
 
 def _begin(
-    output: EngineCoreOutput, request: EngineCoreRequest, rule: Rule, logprobs: int | None = None
+    output: EngineCoreOutput, request: EngineCoreRequest, rule: Rule, params: SamplingParams
 ) -> EngineCoreOutput:
     """Add what only the first output of a request has."""
     now = time.monotonic()
     prompt = request.prompt_token_ids or []
     cached = min(rule.cached_tokens, max(0, len(prompt) - 1))
+    logprobs, scores = params.prompt_logprobs, made_up_scores(params)
     return msgspec.structs.replace(
         output,
         new_prompt_logprobs_tensors=None
@@ -167,6 +169,7 @@ def _begin(
         else as_prompt_logprobs(_inline(made_up_logprobs(prompt[1:], logprobs))),
         events=[EngineEvent(EVENT_QUEUED, now), EngineEvent(EVENT_SCHEDULED, now)],
         prefill_stats=PrefillStats(len(prompt), len(prompt) - cached, cached, cached),
+        prompt_token_id_logprobs=None if scores is None else like_torch(inline_array(scores)),
     )
 
 
@@ -193,8 +196,8 @@ def _sampled(token_ids: Sequence[int], params: SamplingParams) -> LogprobsArrays
 
 def _inline(logprobs: Logprobs) -> LogprobsArrays:
     # A frame of its own would have to know its place in a message that is not made yet.
-    def wire(array: NDArray[np.generic]) -> WireArray:
-        data = msgspec.msgpack.Ext(RAW_VIEW, array.tobytes())
-        return WireArray(array.dtype.str, array.shape, data)
-
-    return LogprobsArrays(wire(logprobs.token_ids), wire(logprobs.logprobs), wire(logprobs.ranks))
+    return LogprobsArrays(
+        inline_array(logprobs.token_ids),
+        inline_array(logprobs.logprobs),
+        inline_array(logprobs.ranks),
+    )

@@ -111,6 +111,9 @@ class Run:
             if step.routed_experts is None
             else from_array(step.routed_experts, frames),
             prefill_stats=prefill,
+            prompt_token_id_logprobs=None
+            if step.prompt_token_id_logprobs is None
+            else like_torch(from_array(step.prompt_token_id_logprobs, frames)),
             error=step.error,
         )
 
@@ -139,10 +142,11 @@ def _write_logprobs(logprobs: Logprobs | None, frames: list[bytes]) -> LogprobsA
 
 def as_prompt_logprobs(arrays: LogprobsArrays) -> PromptLogprobs:
     """Give arrays the types and the length of the prompt's log-probabilities."""
-
-    def like_torch(array: WireArray) -> WireArray:
-        return msgspec.structs.replace(array, dtype=np.dtype(array.dtype).name)
-
     return PromptLogprobs(
         like_torch(arrays.token_ids), like_torch(arrays.logprobs), like_torch(arrays.ranks)
     )
+
+
+def like_torch(array: WireArray) -> WireArray:
+    """Give an array the type that torch's have."""
+    return msgspec.structs.replace(array, dtype=np.dtype(array.dtype).name)

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umbel_engine.messages import Logprobs
+from umbel_engine.tensors import to_array
 from umbel_engine.wire import (
     EngineCoreRequest,
     EngineEvent,
@@ -28,7 +29,8 @@ from umbel_engine.wire import (
 class MockStep(msgspec.Struct, frozen=True, kw_only=True):
     """What one engine step brings for one request.
 
-    `logprobs` has one row per token id, `prompt_logprobs` one per prompt position from 1 on.
+    `logprobs` has one row per token id, `prompt_logprobs` one per prompt position from 1 on,
+    `prompt_token_id_logprobs` one per row of the request's `prompt_logprob_token_ids`.
     `finish` ends the request; with "error", `error` is the engine's error object (None: an error
     without one, as 0.32 sends it), and an `error` alone implies the finish.  `stop_reason` is None
     for an end-of-sequence token.  `prefill` replaces the statistics of a first output (nothing
@@ -39,6 +41,7 @@ class MockStep(msgspec.Struct, frozen=True, kw_only=True):
     token_ids: Sequence[int] = ()
     logprobs: Logprobs | None = None
     prompt_logprobs: Logprobs | None = None
+    prompt_token_id_logprobs: NDArray[np.float32] | None = None
     finish: FinishReason | None = None
     stop_reason: int | str | None = None
     error: RequestFault | None = None
@@ -118,6 +121,7 @@ def sampled(
         candidates: Sequence[int] = params.allowed_token_ids or vocabulary
         unending = _without_stops(candidates, params)
         prompt_logprobs = _prompt_logprobs(request, params, vocabulary)
+        scores = made_up_scores(params)
         max_tokens = params.max_tokens or default_tokens
         for count in range(1, max_tokens + 1):
             may_end = count > params.min_tokens
@@ -129,6 +133,7 @@ def sampled(
                 token_ids=(token_id,),
                 logprobs=_logprobs(token_id, params, vocabulary),
                 prompt_logprobs=prompt_logprobs if count == 1 else None,
+                prompt_token_id_logprobs=scores if count == 1 else None,
                 finish=finish,
                 stop_reason=stop_reason,
             )
@@ -155,6 +160,14 @@ def made_up_logprobs(
         best = -0.1 - (token_id % 7) / 10
         values[row] = [best, *(best - i for i in range(count))]
     return Logprobs(ids, values, np.ones(len(token_ids), np.int64))
+
+
+def made_up_scores(params: SamplingParams) -> NDArray[np.float32] | None:
+    """Make up the log-probabilities of `prompt_logprob_token_ids`; -inf where a row is shorter."""
+    if params.prompt_logprob_token_ids is None:
+        return None
+    ids = to_array(params.prompt_logprob_token_ids, ()).astype(np.int32)
+    return np.where(ids < 0, -np.inf, -0.1 - ids % 7 / 10).astype(np.float32)
 
 
 def _logprobs(token_id: int, params: SamplingParams, vocabulary: range) -> Logprobs | None:

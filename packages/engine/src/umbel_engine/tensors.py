@@ -89,12 +89,29 @@ def from_array(array: Array, frames: list[bytes]) -> WireArray:
     """Write an array for a message; large data is appended to `frames` (payload excluded)."""
     import numpy as np
 
-    contiguous = np.ascontiguousarray(array)
-    data = contiguous.tobytes()
-    if contiguous.nbytes < INLINE_LIMIT or array.ndim == 0:
-        return WireArray(array.dtype.str, array.shape, msgspec.msgpack.Ext(RAW_VIEW, data))
-    frames.append(data)
+    if array.nbytes < INLINE_LIMIT or array.ndim == 0:
+        return inline_array(array)
+    frames.append(np.ascontiguousarray(array).tobytes())
     return WireArray(array.dtype.str, array.shape, len(frames))
+
+
+def token_id_rows(rows: Sequence[Sequence[int]]) -> WireArray:
+    """Write rows of token ids as one array of 32-bit integers, -1 where a row is shorter.
+
+    It travels inline, whatever its size.
+    """
+    import numpy as np
+
+    array = np.full((len(rows), max(map(len, rows), default=0)), -1, np.int32)
+    for line, row in zip(array, rows, strict=True):
+        line[: len(row)] = row
+    return inline_array(array)
+
+
+def inline_array(array: Array) -> WireArray:
+    """Write an array for a message, within the payload whatever its size."""
+    data = array.tobytes()
+    return WireArray(array.dtype.str, array.shape, msgspec.msgpack.Ext(RAW_VIEW, data))
 
 
 def join_arrays(arrays: Sequence[Array]) -> Array | None:

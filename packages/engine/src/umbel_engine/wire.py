@@ -71,6 +71,8 @@ class SamplingParams(msgspec.Struct, frozen=True, omit_defaults=True):
     logprobs: int | None = None
     prompt_logprobs: int | None = None
     logprob_token_ids: list[int] | None = None
+    prompt_logprob_token_ids: WireArray | None = None
+    prompt_logprob_start: int | None = None
     output_kind: int = 0
     eos_token_id: int | None = msgspec.field(default=None, name="_eos_token_id")
     all_stop_token_ids: list[int] = msgspec.field(default=[], name="_all_stop_token_ids")
@@ -181,7 +183,7 @@ class EngineCoreOutput(msgspec.Struct, array_like=True, frozen=True):
     mm_cache_miss_hashes: object = None
     new_sampling_mask: object = None
     spec_decode_metrics: object = None
-    prompt_token_id_logprobs: object = None
+    prompt_token_id_logprobs: WireArray | None = None
     error: RequestFault | None = None
 
 

@@ -8,9 +8,11 @@ acceptable there.
 import msgspec
 
 from umbel_engine import SamplingParams
+from umbel_engine.tensors import token_id_rows
 from umbel_text.bad_words import tokenize_bad_words
 from umbel_text.errors import InvalidRequestError
 from umbel_text.model import TextModel
+from umbel_text.prompt_scores import check_scored_rows
 from umbel_text.request import TextRequest
 from umbel_text.sampling import (
     ResolvedSampling,
@@ -70,13 +72,14 @@ def lower(request: TextRequest, n: int, model: TextModel) -> LoweredRequest:
     )
     sampling = resolve(request.sampling, model.defaults, max_tokens)
     check_greedy(sampling, n)
-    check_vocabulary(sampling, model.vocabulary_size, model.max_logprobs)
+    check_vocabulary(sampling, model.vocabulary_size, model.max_logprobs, model.max_model_len)
     constraint = sampling.structured_outputs
     if constraint is not None:
         constraint = check_structured_outputs(constraint, model.structured_outputs_backend)
     check_thinking(sampling)
     _check_prompt(prompt, model)
     _check_routed_experts(sampling.routed_experts_prompt_start, len(prompt))
+    check_scored_rows(sampling.prompt_logprob_token_ids, sampling.prompt_logprob_start, len(prompt))
     bad_words = tokenize_bad_words(sampling.bad_words, model.tokenizer, model.vocabulary_size)
     params = msgspec.structs.replace(
         _sampling_params(sampling, model),
@@ -119,6 +122,7 @@ def _check_room(params: SamplingParams) -> None:
 
 def _sampling_params(sampling: ResolvedSampling, model: TextModel) -> SamplingParams:
     stop_token_ids = sampling.stop_token_ids
+    rows = sampling.prompt_logprob_token_ids
     all_stop_token_ids = list(stop_token_ids)
     if model.eos_token_id is not None:
         all_stop_token_ids.append(model.eos_token_id)
@@ -142,6 +146,8 @@ def _sampling_params(sampling: ResolvedSampling, model: TextModel) -> SamplingPa
         logprobs=sampling.logprobs,
         prompt_logprobs=sampling.prompt_logprobs,
         logprob_token_ids=sampling.logprob_token_ids,
+        prompt_logprob_token_ids=None if rows is None else token_id_rows(rows),
+        prompt_logprob_start=sampling.prompt_logprob_start,
         eos_token_id=None if sampling.ignore_eos else model.eos_token_id,
         all_stop_token_ids=list(dict.fromkeys(all_stop_token_ids)),
         logit_bias=sampling.logit_bias,

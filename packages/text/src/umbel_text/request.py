@@ -16,7 +16,9 @@ class SamplingOptions(msgspec.Struct, frozen=True, kw_only=True):
     The fields and their meaning are those of vllm/sampling_params.py.  `stop` strings are matched
     here, everything else in the engine.  `logprobs` and `prompt_logprobs` are the numbers of most
     likely tokens to report with each sampled or prompt token, -1 for the whole vocabulary;
-    `logprob_token_ids` are tokens to report instead.  `bad_words` never occur in an answer.
+    `logprob_token_ids` are tokens to report instead.  The rows of `prompt_logprob_token_ids` are
+    tokens whose log-probabilities are wanted at one prompt position each, from `prompt_logprob_start`
+    + 1 on (the engine's second model runner has them).  `bad_words` never occur in an answer.
     `extra_args` goes to custom parts of the engine as it is.
     """
 
@@ -36,6 +38,8 @@ class SamplingOptions(msgspec.Struct, frozen=True, kw_only=True):
     logprobs: int | None = None
     prompt_logprobs: int | None = None
     logprob_token_ids: list[int] | None = None
+    prompt_logprob_token_ids: list[list[int]] | None = None
+    prompt_logprob_start: int | None = None
     skip_special_tokens: bool | None = None
     spaces_between_special_tokens: bool = True
     include_stop_str_in_output: bool = False

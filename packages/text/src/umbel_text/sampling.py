@@ -13,6 +13,7 @@ from umbel_engine import RepetitionDetection, StructuredOutputs
 from umbel_text.defaults import SamplingDefaults
 from umbel_text.errors import InvalidRequestError
 from umbel_text.extra_args import check_extra_args
+from umbel_text.prompt_scores import check_prompt_scores
 from umbel_text.request import SamplingOptions
 
 LOWEST_TEMPERATURE = 0.01
@@ -56,6 +57,8 @@ class ResolvedSampling(msgspec.Struct, frozen=True, kw_only=True):
     logprobs: int | None
     prompt_logprobs: int | None
     logprob_token_ids: list[int] | None
+    prompt_logprob_token_ids: list[list[int]] | None
+    prompt_logprob_start: int | None
     skip_special_tokens: bool
     spaces_between_special_tokens: bool
     include_stop_str_in_output: bool
@@ -123,6 +126,8 @@ def resolve(
         logprobs=options.logprobs,
         prompt_logprobs=options.prompt_logprobs,
         logprob_token_ids=options.logprob_token_ids or None,
+        prompt_logprob_token_ids=options.prompt_logprob_token_ids,
+        prompt_logprob_start=options.prompt_logprob_start,
         skip_special_tokens=_first(options.skip_special_tokens, defaults.skip_special_tokens, True),
         spaces_between_special_tokens=options.spaces_between_special_tokens,
         include_stop_str_in_output=options.include_stop_str_in_output,
@@ -154,8 +159,10 @@ def check_greedy(sampling: ResolvedSampling, n: int) -> None:
         raise InvalidRequestError(f"n must be 1 when using greedy sampling, got {n}.")
 
 
-def check_vocabulary(sampling: ResolvedSampling, vocabulary_size: int, max_logprobs: int) -> None:
-    """Check counts and token ids against the model's vocabulary.
+def check_vocabulary(
+    sampling: ResolvedSampling, vocabulary_size: int, max_logprobs: int, max_model_len: int
+) -> None:
+    """Check counts and token ids against the model's vocabulary and its longest prompt.
 
     `max_logprobs` limits the logprobs per token; -1 is no limit but the vocabulary.
     """
@@ -164,6 +171,13 @@ def check_vocabulary(sampling: ResolvedSampling, vocabulary_size: int, max_logpr
     _check_logprob_token_ids(sampling, vocabulary_size)
     _check_logprobs_count(
         "prompt", "prompt_logprobs", sampling.prompt_logprobs, vocabulary_size, allowed
+    )
+    check_prompt_scores(
+        sampling.prompt_logprob_token_ids,
+        sampling.prompt_logprob_start,
+        vocabulary_size=vocabulary_size,
+        max_token_ids=allowed,
+        max_rows=max_model_len - 1,
     )
     _check_known("logit_bias", list(sampling.logit_bias or ()), vocabulary_size)
     _check_known("stop_token_ids", sampling.stop_token_ids, vocabulary_size)

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
-from umbel_server.errors import bad_request, validation_error
+from umbel_server.errors import bad_request
 from umbel_server.requests.chat import NamedToolChoice, Tool
 from umbel_server.requests.faults import Faults, Location
 from umbel_server.requests.fields import StructReader, reader_of
@@ -111,16 +111,11 @@ def check_generate_served(request: GenerateRequest) -> None:
         raise bad_request("prompt_logprob_token_ids are not available when stream=true.")
     if request.output_mode == "derender" and request.stream:
         raise bad_request("output_mode='derender' does not support stream=true.")
-    if sampling.prompt_logprob_start is not None and sampling.prompt_logprob_token_ids is None:
-        name = "prompt_logprob_start"
-        message = f"{name} requires prompt_logprob_token_ids."
-        raise validation_error(message, name, sampling.prompt_logprob_start)
     # With nothing to constrain, it does not matter where reasoning ends.
     constrained = sampling.structured_outputs is not None
     for name, asked in (
         ("content_parts", bool(request.content_parts)),
         ("features", features is not None and bool(features.mm_hashes)),
-        ("prompt_logprob_token_ids", sampling.prompt_logprob_token_ids is not None),
         ("trace_decode_token_ids", sampling.trace_decode_token_ids is not None),
         # Without a reasoning parser, it has always ended.
         ("reasoning_ended", constrained and request.reasoning_ended is False),

@@ -13,7 +13,14 @@ from msgspec import Struct
 from umbel_engine import RepetitionDetection
 from umbel_server.errors import bad_request, validation_error
 from umbel_server.requests.faults import Faults, Location
-from umbel_server.requests.fields import FloatReader, StructReader, reader_of
+from umbel_server.requests.fields import (
+    FloatReader,
+    ListReader,
+    NullableReader,
+    Reader,
+    StructReader,
+    reader_of,
+)
 from umbel_server.requests.limits import check_n
 from umbel_server.requests.structured import StructuredOutputsRequest, constraint_of
 from umbel_text import SamplingDefaults, SamplingOptions
@@ -88,7 +95,11 @@ class SamplingReader:
     def __init__(self) -> None:
         self._reader = StructReader(
             GenerateSampling,
-            {"max_tokens": reader_of(int | None), "logit_bias": LogitBiasReader()},
+            {
+                "max_tokens": reader_of(int | None),
+                "logit_bias": LogitBiasReader(),
+                "prompt_logprob_token_ids": token_id_rows_reader(),
+            },
         )
 
     def read(self, value: object, at: Location, faults: Faults) -> GenerateSampling | None:
@@ -104,6 +115,21 @@ class SamplingReader:
             faults.add("dict_type", at, "must be an object", value)
         faults.extend(found)
         return None
+
+
+class TokenIdReader:
+    """Reads an integer that is written as one."""
+
+    def read(self, value: object, at: Location, faults: Faults) -> object:
+        if type(value) is not int:
+            faults.add("int_type", at, "must be an integer", value)
+        return value
+
+
+def token_id_rows_reader() -> Reader:
+    """Give the reader of rows of token ids, or null."""
+    row = ListReader(list[int], TokenIdReader(), None)
+    return NullableReader(ListReader(list[list[int]], row, None))
 
 
 class LogitBiasReader:
@@ -184,6 +210,8 @@ def generate_options(
         logprobs=sampling.logprobs,
         prompt_logprobs=sampling.prompt_logprobs,
         logprob_token_ids=sampling.logprob_token_ids,
+        prompt_logprob_token_ids=sampling.prompt_logprob_token_ids,
+        prompt_logprob_start=sampling.prompt_logprob_start,
         skip_special_tokens=sampling.skip_special_tokens,
         spaces_between_special_tokens=sampling.spaces_between_special_tokens,
         include_stop_str_in_output=sampling.include_stop_str_in_output,

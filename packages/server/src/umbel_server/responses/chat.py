@@ -18,7 +18,7 @@ from umbel_server.responses.context import (
 from umbel_server.responses.extras import (
     NOTHING,
     TransferParameters,
-    routed_experts,
+    array_file,
     weight_versions,
 )
 from umbel_server.responses.logprobs import (
@@ -126,6 +126,6 @@ def _choice(
         finish.reason if finish is not None else None,
         finish.stop_reason if finish is not None else None,
         delta.token_ids if context.return_token_ids else None,
-        routed_experts(extras),
+        array_file(extras.routed_experts),
         weight_versions(context, extras),
     )

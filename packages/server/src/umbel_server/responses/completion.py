@@ -18,7 +18,7 @@ from umbel_server.responses.echo import Echo
 from umbel_server.responses.extras import (
     NOTHING,
     TransferParameters,
-    routed_experts,
+    array_file,
     weight_versions,
 )
 from umbel_server.responses.logprobs import CompletionLogprobs, CompletionLogprobsWriter
@@ -106,6 +106,6 @@ def _choice(context: AnswerContext, echo: Echo, index: int, delta: TextDelta) ->
         delta.token_ids if context.return_token_ids else None,
         echo.prompt_logprobs(prompt),
         context.prompt_token_ids[prompt] if context.return_token_ids else None,
-        routed_experts(extras),
+        array_file(extras.routed_experts),
         weight_versions(context, extras),
     )

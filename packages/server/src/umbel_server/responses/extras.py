@@ -1,10 +1,17 @@
 """What an answer carries beside its text, where the engine sends it."""
 
+from __future__ import annotations
+
 import base64
 import io
+from typing import TYPE_CHECKING
 
 from umbel_engine import Extras, WeightVersionSpan
 from umbel_server.responses.context import AnswerContext
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 TransferParameters = dict[str, object]
 """What another engine needs to take over a cache."""
@@ -17,12 +24,12 @@ def weight_versions(context: AnswerContext, extras: Extras) -> list[WeightVersio
     return extras.weight_versions if context.return_weight_versions else None
 
 
-def routed_experts(extras: Extras) -> str | None:
-    """Give the experts that tokens went to: a NumPy file in Base64 (vllm/utils/serial_utils.py)."""
-    if extras.routed_experts is None:
+def array_file(array: NDArray[np.generic] | None) -> str | None:
+    """Give an array as a NumPy file in Base64 (vllm/utils/serial_utils.py)."""
+    if array is None:
         return None
     import numpy as np
 
     file = io.BytesIO()
-    np.save(file, extras.routed_experts, allow_pickle=False)
+    np.save(file, array, allow_pickle=False)
     return base64.b64encode(file.getbuffer()).decode()

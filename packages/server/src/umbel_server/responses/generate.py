@@ -10,7 +10,7 @@ import msgspec
 from umbel_engine import FinishReason, Logprobs, TokenDelta, WeightVersionSpan
 from umbel_server.responses.chat import Message
 from umbel_server.responses.context import AnswerContext, completion_prompt_details
-from umbel_server.responses.extras import NOTHING, TransferParameters, routed_experts
+from umbel_server.responses.extras import NOTHING, TransferParameters, array_file
 from umbel_server.responses.logprobs import LOWEST, ChatLogprobs, Display, chat_logprobs
 from umbel_server.usage import Usage, usage_of
 from umbel_text import PositionLogprobs, TextDelta, Tokenizer, decode_prompt_logprobs
@@ -106,7 +106,7 @@ class GenerateAnswer(msgspec.Struct, frozen=True, kw_only=True):
     created: int
     usage: Usage
     prompt_logprobs: PromptLogprobs | None
-    prompt_token_id_logprobs: None = None
+    prompt_token_id_logprobs: str | None
     prompt_token_ids: list[int] | None
     mm_placeholders: None = None
     metrics: None = None
@@ -136,6 +136,7 @@ def generate_answer(
         created=context.created,
         usage=usage_of(context.prompt_tokens, generated, details),
         prompt_logprobs=prompt_logprobs,
+        prompt_token_id_logprobs=array_file(extras.prompt_token_id_logprobs),
         prompt_token_ids=context.prompt_token_ids[0] if context.return_token_ids else None,
         kv_transfer_params=extras.kv_transfer_params,
         ec_transfer_params=extras.ec_transfer_params,
@@ -154,7 +155,7 @@ def _choice(context: AnswerContext, output_mode: str, index: int, output: TokenO
         finish.reason if finish is not None else "stop",
         finish.stop_reason if finish is not None else None,
         output.token_ids,
-        routed_experts(extras),
+        array_file(extras.routed_experts),
         None,
         extras.weight_versions,
     )

@@ -9,7 +9,7 @@ from umbel_engine import PrefillStats, TokenDelta
 from umbel_server.responses.context import AnswerContext, completion_prompt_details
 from umbel_server.responses.errors import completion_failure
 from umbel_server.responses.events import DONE, Details, UsageEvent
-from umbel_server.responses.extras import NOTHING, routed_experts
+from umbel_server.responses.extras import NOTHING, array_file
 from umbel_server.responses.generate import (
     GenerateLogprobs,
     TokenOutput,
@@ -90,7 +90,7 @@ class GenerateFrames:
             encode(finish.reason) if finish is not None else b"null",
             encode(finish.stop_reason) if finish is not None else b"null",
             encode(item.token_ids),
-            encode(routed_experts(extras)),
+            encode(array_file(extras.routed_experts)),
             encode(extras.weight_versions),
             self._text_field(item),
             encode(self._logprobs(item)),

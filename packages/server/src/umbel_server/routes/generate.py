@@ -9,7 +9,7 @@ from aiohttp import web
 
 from umbel_engine import Stage, TokenStage
 from umbel_server.collect import collect
-from umbel_server.errors import bad_request, invalid_body
+from umbel_server.errors import bad_request, invalid_body, validation_error
 from umbel_server.exchange import Exchange, aside, read_object
 from umbel_server.requests.generate import (
     GenerateRequest,
@@ -30,6 +30,8 @@ from umbel_server.routes.render import opened
 from umbel_server.server import Server
 from umbel_server.writer import stream
 from umbel_text import LoweredRequest, SamplingDefaults, TextLlm, TextRequest, TextStage
+
+SCORES = "prompt_logprob_token_ids"
 
 
 async def generate(http: web.Request) -> web.StreamResponse:
@@ -73,6 +75,8 @@ async def _answer(
     if body.stream:
         return await stream(http, samples, GenerateFrames(context, has_text))
     outputs = await collect(http, samples)
+    if lowered.sampling.prompt_logprob_token_ids is not None:
+        _check_scored(outputs[0])
     prompt = None
     if (number := lowered.sampling.prompt_logprobs) is not None:
         tokenizer = text.model.tokenizer if body.sampling_params.detokenize else None
@@ -82,6 +86,20 @@ async def _answer(
         )
     answer = generate_answer(context, body.output_mode, outputs, prompt)
     return web.Response(body=answer, content_type="application/json")
+
+
+def _check_scored(output: TokenOutput) -> None:
+    """Report that the engine does not score prompts, which it says by saying nothing.
+
+    vLLM's server knows its engine's model runner, and refuses beforehand in the same words.
+    """
+    finish, extras = output.finish, output.extras
+    if finish is None or finish.reason == "abort":
+        return
+    if extras is None or extras.prompt_token_id_logprobs is None:
+        raise validation_error(
+            f"{SCORES} requires the V2 model runner (VLLM_USE_V2_MODEL_RUNNER=1).", SCORES
+        )
 
 
 def _context(
