@@ -89,11 +89,18 @@ class Planner:
             return self._random(request, params, start, rule)
         token_ids, finish, stop_reason = self._tokens(limit, start, params, rule)
         size = self._chunk_size
-        chunks = [token_ids[i : i + size] for i in range(0, len(token_ids), size)]
-        outputs = [EngineCoreOutput("", list(ids), _sampled(ids, params)) for ids in chunks]
-        outputs[-1] = _end(outputs[-1], finish, stop_reason, rule.kv_transfer_params)
-        outputs[0] = _begin(outputs[0], request, rule, params)
-        return Plan(map(body, outputs), len(outputs), rule.delay_steps)
+        last = max(0, len(token_ids) - 1) // size * size
+
+        def output(start: int) -> EngineCoreOutput:
+            ids = list(token_ids[start : start + size])
+            made = EngineCoreOutput("", ids, _sampled(ids, params))
+            if start == last:
+                made = _end(made, finish, stop_reason, rule.kv_transfer_params)
+            return made if start else _begin(made, request, rule, params)
+
+        # One by one, when their time has come: most requests of a load may be aborted before.
+        starts = range(0, last + 1, size)
+        return Plan(map(body, map(output, starts)), len(starts), rule.delay_steps)
 
     def _random(
         self, request: EngineCoreRequest, params: SamplingParams, start: int, rule: Rule
