@@ -6,7 +6,7 @@ import pytest
 import zmq
 
 from umbel_engine import EngineClient, EngineOptions, EngineStartError
-from umbel_engine.handshake import Handshake
+from umbel_engine.handshake import Handshake, Registrations
 from umbel_engine.mock import DEFAULT_READY, MockEngine
 from umbel_engine.wire import Addresses, Init
 
@@ -35,42 +35,45 @@ def handshake(replies):
 
 
 def test_every_hello_is_answered_once_with_the_addresses(handshake, replies):
-    handshake.on_handshake([ONE, HELLO])
-    handshake.on_handshake([ZERO, HELLO])
+    handshake.feed([ONE, HELLO])
+    handshake.feed([ZERO, HELLO])
     assert replies == [(ONE, encode(Init(ADDRESSES))), (ZERO, encode(Init(ADDRESSES)))]
 
 
-@pytest.mark.parametrize("ready_first", [True, False])
-def test_it_is_done_when_all_are_ready_and_registered_in_any_order(handshake, ready_first):
+def test_it_is_done_when_all_are_ready(handshake):
     for identity in (ONE, ZERO):
-        handshake.on_handshake([identity, HELLO])
+        handshake.feed([identity, HELLO])
     for identity in (ZERO, ONE):
         assert not handshake.done
-        if ready_first:
-            handshake.on_handshake([identity, READY])
-        handshake.on_registration([identity, REGISTRATION])
-        if not ready_first:
-            handshake.on_handshake([identity, READY])
+        handshake.feed([identity, READY])
     assert handshake.done
-    assert sorted(engine.index for engine in handshake.engines) == [0, 1]
+
+
+def test_all_engines_register():
+    registrations = Registrations(2)
+    for identity in (ONE, ZERO):
+        assert not registrations.done
+        registrations.feed([identity, REGISTRATION])
+    assert registrations.done
+    assert sorted(engine.index for engine in registrations.engines) == [0, 1]
 
 
 def test_the_stage_tells_how_far_the_engines_are(handshake):
     assert handshake.stage == "0 of 2 engines have connected (HELLO)"
-    handshake.on_handshake([ZERO, HELLO])
+    handshake.feed([ZERO, HELLO])
     assert handshake.stage == "1 of 2 engines have connected (HELLO)"
-    handshake.on_handshake([ONE, HELLO])
-    handshake.on_handshake([ONE, READY])
+    handshake.feed([ONE, HELLO])
+    handshake.feed([ONE, READY])
     assert handshake.stage == (
         "all 2 engines have connected, 1 of them have loaded their model (READY)"
     )
-    handshake.on_handshake([ZERO, READY])
-    handshake.on_registration([ZERO, REGISTRATION])
-    assert handshake.stage == "all 2 engines are ready, 1 of them have registered"
+    registrations = Registrations(2)
+    registrations.feed([ZERO, REGISTRATION])
+    assert registrations.stage == "1 of 2 engines have registered"
 
 
 def greeted(handshake):
-    handshake.on_handshake([ZERO, HELLO])
+    handshake.feed([ZERO, HELLO])
 
 
 @pytest.mark.parametrize(
@@ -89,43 +92,42 @@ def test_a_wrong_handshake_message_is_refused(handshake, prepare, frames, reason
     if prepare is not None:
         prepare(handshake)
     with pytest.raises(EngineStartError, match=reason):
-        handshake.on_handshake(frames)
+        handshake.feed(frames)
 
 
 def test_a_second_ready_is_refused(handshake):
     greeted(handshake)
-    handshake.on_handshake([ZERO, READY])
+    handshake.feed([ZERO, READY])
     with pytest.raises(EngineStartError, match="unexpected READY from engine 0"):
-        handshake.on_handshake([ZERO, READY])
+        handshake.feed([ZERO, READY])
 
 
 def test_one_engine_too_many_is_refused(replies):
     handshake = Handshake(1, ADDRESSES, replies)
     greeted(handshake)
     with pytest.raises(EngineStartError, match="engine 1 is not one of the 1 expected"):
-        handshake.on_handshake([ONE, HELLO])
+        handshake.feed([ONE, HELLO])
 
 
 @pytest.mark.parametrize(
     ("frames", "reason"),
     [
-        ([ONE, REGISTRATION], "engine 1 has not said HELLO"),
+        ([ONE, REGISTRATION], "engine 1 is not one of the 1 expected"),
         ([ZERO, b""], "engine 0 sent no ready response"),
         ([ZERO, encode({"max_model_len": "long"})], "engine 0 sent no ready response"),
         ([ZERO, encode({})], "engine 0 sent no ready response"),
         ([ZERO], "expected 2 frames, got 1"),
     ],
 )
-def test_a_wrong_registration_is_refused(handshake, frames, reason):
-    greeted(handshake)
+def test_a_wrong_registration_is_refused(frames, reason):
     with pytest.raises(EngineStartError, match=reason):
-        handshake.on_registration(frames)
+        Registrations(1).feed(frames)
 
 
 @pytest.mark.parametrize("count", [0, -1, 65537])
-def test_a_number_of_engines_that_cannot_be_is_refused(replies, count):
+async def test_a_number_of_engines_that_cannot_be_is_refused(count):
     with pytest.raises(EngineStartError, match=f"must be in \\[1, 65536\\], got {count}"):
-        Handshake(count, ADDRESSES, replies)
+        EngineClient(EngineOptions(engine_count=count))
 
 
 # Over real sockets.
@@ -221,7 +223,7 @@ async def test_using_a_client_before_its_engines_are_ready_is_an_error(open_samp
 
 
 def test_someone_who_is_no_engine_is_ignored(handshake, replies):
-    handshake.on_handshake([b"\x00strange", b"GET / HTTP/1.1", b"more", b"frames"])
+    handshake.feed([b"\x00strange", b"GET / HTTP/1.1", b"more", b"frames"])
     greeted(handshake)
     assert handshake.stage.startswith("1 of 2 engines")
 
@@ -229,7 +231,7 @@ def test_someone_who_is_no_engine_is_ignored(handshake, replies):
 def test_a_message_that_is_nested_too_deeply_is_refused(handshake):
     deep = b"\x81\xa1x" + b"\x91" * 100_000 + b"\xc0"
     with pytest.raises(EngineStartError, match="engine 0 sent no HELLO or READY"):
-        handshake.on_handshake([ZERO, deep])
+        handshake.feed([ZERO, deep])
 
 
 async def test_closing_the_client_ends_the_wait_for_engines():

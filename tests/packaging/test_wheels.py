@@ -14,7 +14,7 @@ THIRD_PARTY = {
     "llm": {"msgspec", "prometheus-client"},
     "text": {"huggingface-hub", "msgspec", "tokenizers"},
     "chat": {"jinja2", "msgspec"},
-    "server": {"aiohttp", "msgspec", "numpy", "prometheus-client"},
+    "server": {"aiohttp", "msgspec", "numpy", "prometheus-client", "pyzmq"},
 }
 COMMANDS = {
     "engine": ["umbel-mock-engine = umbel_engine.mock_command:main"],

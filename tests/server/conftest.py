@@ -27,6 +27,11 @@ from umbel_server import ServerOptions, create_app
 from umbel_server.server import SERVER
 from umbel_text import TextLlm, load_text_model
 
+from .commands import run, umbel
+
+__all__ = ["run", "umbel"]
+"""Fixtures that are defined elsewhere."""
+
 ON_BOTH_LOOPS = {
     "test_choices.py",
     "test_connections.py",

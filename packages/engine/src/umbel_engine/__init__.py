@@ -9,6 +9,7 @@ from umbel_engine.errors import (
     InvalidRankError,
     UtilityError,
 )
+from umbel_engine.greeter import EngineGreeter
 from umbel_engine.messages import (
     ABORTED,
     Extras,
@@ -24,6 +25,7 @@ from umbel_engine.process import EngineProcess, EngineProcessOptions
 from umbel_engine.routing import Engine
 from umbel_engine.samples import Child, Fanout, Sample, Samples, Sink, merge
 from umbel_engine.wire import (
+    Addresses,
     EngineCoreOutput,
     EngineCoreOutputs,
     EngineCoreRequest,
@@ -37,6 +39,7 @@ from umbel_engine.wire import (
 
 __all__ = [
     "ABORTED",
+    "Addresses",
     "Child",
     "Engine",
     "EngineClient",
@@ -45,6 +48,7 @@ __all__ = [
     "EngineCoreRequest",
     "EngineDeadError",
     "EngineError",
+    "EngineGreeter",
     "EngineOptions",
     "EngineProcess",
     "EngineProcessOptions",

@@ -15,11 +15,13 @@ import zmq
 from zmq.utils.monitor import parse_monitor_message
 
 from umbel_engine.errors import EngineDeadError, EngineStartError, UtilityError
-from umbel_engine.handshake import Handshake, perform
+from umbel_engine.greeter import EngineGreeter
+from umbel_engine.handshake import Part, Registrations, perform
 from umbel_engine.messages import ABORTED, Finish, Stage, Step
 from umbel_engine.reader import Reader
 from umbel_engine.routing import Engine, Routing
 from umbel_engine.samples import Fanout, Receiver, Sample, Samples, Wakeable
+from umbel_engine.sockets import bind, endpoint, open_socket
 from umbel_engine.wire import (
     ABORT,
     ADD,
@@ -27,15 +29,13 @@ from umbel_engine.wire import (
     UTILITY,
     Addresses,
     EngineCoreOutputs,
+    SchedulerStats,
     UtilityOutput,
 )
 
 logger = logging.getLogger(__name__)
 
 ItemT = TypeVar("ItemT")
-
-HEARTBEAT_INTERVAL_MS = 5_000
-HEARTBEAT_TIMEOUT_MS = 15_000
 
 WILDCARDS = frozenset({"0.0.0.0", "*", "[::]"})  # noqa: S104
 """Hosts that one can listen on and nobody can connect to."""
@@ -49,13 +49,16 @@ class EngineOptions(msgspec.Struct, frozen=True):
 
     `handshake_address` is `tcp://host:port` (port 0 or `*` for a free one) or `ipc://path`.
     With `local_engines`, requests and outputs travel over ipc whatever the handshake uses.
-    `ready_timeout` is in seconds.
+    `ready_timeout` is in seconds.  Of `client_count` clients that share the engines this is the one
+    with `client_index`; with more than one, somebody else shakes hands (`EngineGreeter`).
     """
 
     handshake_address: str = "tcp://127.0.0.1:0"
     engine_count: int = 1
     local_engines: bool = False
     ready_timeout: float = 600.0
+    client_index: int = 0
+    client_count: int = 1
 
 
 class EngineClient:
@@ -68,6 +71,8 @@ class EngineClient:
 
     def __init__(self, options: EngineOptions) -> None:
         self._options = options
+        self.index = options.client_index
+        """Which of the clients that share the engines this is; a request has to say so."""
         self._loop = asyncio.get_running_loop()
         self._context = zmq.Context()
         self._directory: tempfile.TemporaryDirectory[str] | None = None
@@ -96,17 +101,12 @@ class EngineClient:
 
     def _bind(self) -> None:
         options = self._options
-        address = options.handshake_address.replace(":*", ":0")
-        self._handshake_socket = self._context.socket(zmq.ROUTER)
-        self._input_socket = self._context.socket(zmq.ROUTER)
-        self._output_socket = self._context.socket(zmq.PULL)
-        for socket in (self._handshake_socket, self._input_socket, self._output_socket):
-            socket.linger = 0
-            socket.rcvhwm = socket.sndhwm = 0
-            socket.heartbeat_ivl = HEARTBEAT_INTERVAL_MS
-            socket.heartbeat_timeout = HEARTBEAT_TIMEOUT_MS
-            # A frontend that listens on an IPv6 address binds there too.
-            socket.ipv6 = "[" in address
+        address = options.handshake_address
+        self._greeter: EngineGreeter | None = None
+        if options.client_count == 1:
+            self._greeter = EngineGreeter(address, options.engine_count, self._context)
+        self._input_socket = open_socket(self._context, zmq.ROUTER, address)
+        self._output_socket = open_socket(self._context, zmq.PULL, address)
         # Without it, what is sent to an engine that is gone vanishes.
         self._input_socket.router_mandatory = True
         self._monitor_socket = self._input_socket.get_monitor_socket(
@@ -114,19 +114,24 @@ class EngineClient:
         )
         self._monitor_reader = Reader(self._monitor_socket, self._on_monitor)
         self._readers.append(self._monitor_reader)
-        try:
-            self._handshake_socket.bind(address)
-            self._bind_data_sockets(address)
-        except zmq.ZMQError as error:
-            raise EngineStartError(f"cannot listen for engines on {address}: {error}") from error
-        self.handshake_address = _endpoint(self._handshake_socket)
+        self._bind_data_sockets(address)
+
+    @property
+    def handshake_address(self) -> str:
         """Where engines are to say HELLO, with the real port."""
+        assert self._greeter is not None, "engines are shared, and greeted by somebody else"
+        return self._greeter.handshake_address
+
+    @property
+    def addresses(self) -> Addresses:
+        """Where engines find this client."""
+        return Addresses([endpoint(self._input_socket)], [endpoint(self._output_socket)])
 
     def _bind_data_sockets(self, address: str) -> None:
         if self._options.local_engines or address.startswith("ipc://"):
             self._directory = tempfile.TemporaryDirectory(prefix="umbel-")
             for name, socket in (("input", self._input_socket), ("output", self._output_socket)):
-                socket.bind(f"ipc://{Path(self._directory.name) / name}")
+                bind(socket, f"ipc://{Path(self._directory.name) / name}")
             return
         host = address.removeprefix("tcp://").rpartition(":")[0]
         if host in WILDCARDS:
@@ -134,29 +139,20 @@ class EngineClient:
                 f"engines are told to connect to {host}, which is no address to connect to; give the "
                 "one under which they reach this host"
             )
-        self._input_socket.bind(f"tcp://{host}:0")
-        self._output_socket.bind(f"tcp://{host}:0")
+        bind(self._input_socket, f"tcp://{host}:0")
+        bind(self._output_socket, f"tcp://{host}:0")
 
     async def wait_ready(self) -> None:
         """Wait for the engines; raises EngineStartError, which says how far they came."""
-        addresses = Addresses([_endpoint(self._input_socket)], [_endpoint(self._output_socket)])
-
-        def reply(identity: bytes, payload: bytes) -> None:
-            self._handshake_socket.send_multipart([identity, payload])
-
-        handshake = Handshake(self._options.engine_count, addresses, reply)
-        engines = await self._unless_closed(
-            perform(
-                handshake,
-                self._handshake_socket,
-                self._input_socket,
-                self._options.ready_timeout,
-                self._readers,
-            )
-        )
+        options = self._options
+        registrations = Registrations(options.engine_count)
+        parts = [Part(registrations, self._input_socket)]
+        if self._greeter is not None:
+            parts.insert(0, self._greeter.part(self.addresses))
+        await self._unless_closed(perform(parts, options.ready_timeout, self._readers))
         # Who is connected by now is an engine; who comes later is not.
         self._monitor_reader.drain()
-        self._routing = Routing(engines)
+        self._routing = Routing(registrations.engines, options.client_index, options.client_count)
         self._input_reader = Reader(self._input_socket, self._on_registration)
         output_reader = Reader(self._output_socket, self._on_output, self._on_drained)
         self._readers += (self._input_reader, output_reader)
@@ -208,6 +204,9 @@ class EngineClient:
         `stages` has one stage per child.  A sample is handed over every `interval` tokens, or,
         with None, only at its end.
         """
+        # The engine answers to the client that a request names.
+        request = msgspec.structs.replace(fanout.request, client_index=self.index)
+        fanout = fanout._replace(request=request)
         samples = [
             Sample(child.request_id, stage, interval)
             for child, stage in zip(fanout.children, stages, strict=True)
@@ -239,6 +238,10 @@ class EngineClient:
         self._woken.append(group)
         self._schedule_flush()
 
+    def update_stats(self, engine_index: int, stats: SchedulerStats) -> None:
+        """Take over what an engine's scheduler told another client that shares it."""
+        self._ready_routing().update(engine_index, stats)
+
     async def call(self, method: str, *arguments: object) -> list[object]:
         """Call a utility method on every engine; gives the results in rank order.
 
@@ -250,7 +253,7 @@ class EngineClient:
             for engine in self._ready_routing().engines:
                 call_id = next(self._call_ids)
                 futures[call_id] = self._calls[call_id] = self._loop.create_future()
-                payload = msgspec.msgpack.encode((0, call_id, method, arguments))
+                payload = msgspec.msgpack.encode((self.index, call_id, method, arguments))
                 self._send(engine.identity, UTILITY, payload)
             results = await asyncio.gather(*futures.values(), return_exceptions=True)
         finally:
@@ -427,7 +430,3 @@ class EngineClient:
             self._peers.discard(descriptor)
             if self._routing is not None:
                 self.die(EngineDeadError("an engine has closed its connection"))
-
-
-def _endpoint(socket: zmq.Socket[bytes]) -> str:
-    return socket.get_string(zmq.LAST_ENDPOINT)

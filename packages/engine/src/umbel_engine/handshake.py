@@ -8,7 +8,8 @@ addresses of the other two, loads its model, registers on the input socket and s
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
 
 import msgspec
 import zmq
@@ -28,36 +29,22 @@ MAX_ENGINES = 65536
 class Handshake:
     """Brings a number of engines from HELLO to READY.
 
-    Feed it the messages of the handshake socket and of the input socket; it answers through
-    `reply`.  It is done when every engine is ready and registered.
+    Feed it the messages of the handshake socket; it answers through `reply`.
     """
 
     def __init__(
         self, engine_count: int, addresses: Addresses, reply: Callable[[bytes, bytes], None]
     ) -> None:
-        if not 1 <= engine_count <= MAX_ENGINES:
-            raise EngineStartError(
-                f"data parallel size must be in [1, {MAX_ENGINES}], got {engine_count}"
-            )
         self._engine_count = engine_count
         self._init = msgspec.msgpack.encode(Init(addresses))
         self._reply = reply
         self._greeted: set[bytes] = set()
         self._ready: set[bytes] = set()
-        self._registered: dict[bytes, ReadyResponse] = {}
 
     @property
     def done(self) -> bool:
         """Whether every engine is ready."""
-        return len(self._ready) == len(self._registered) == self._engine_count
-
-    @property
-    def engines(self) -> list[Engine]:
-        """The engines that have registered."""
-        return [
-            Engine(identity, int.from_bytes(identity, "little"), ready)
-            for identity, ready in self._registered.items()
-        ]
+        return len(self._ready) == self._engine_count
 
     @property
     def stage(self) -> str:
@@ -65,24 +52,18 @@ class Handshake:
         total = self._engine_count
         if len(self._greeted) < total:
             return f"{len(self._greeted)} of {total} engines have connected (HELLO)"
-        if len(self._ready) < total:
-            return (
-                f"all {total} engines have connected, {len(self._ready)} of them have loaded "
-                "their model (READY)"
-            )
-        return f"all {total} engines are ready, {len(self._registered)} of them have registered"
+        return (
+            f"all {total} engines have connected, {len(self._ready)} of them have loaded "
+            "their model (READY)"
+        )
 
-    def on_handshake(self, frames: list[bytes]) -> None:
+    def feed(self, frames: list[bytes]) -> None:
         """Take in a message of the handshake socket; raises EngineStartError on a wrong one."""
         identity = frames[0]
         if len(identity) != IDENTITY_LENGTH:
             logger.warning("someone who is no engine spoke on the handshake port; ignored")
             return
-        index = int.from_bytes(identity, "little")
-        if index >= self._engine_count:
-            raise EngineStartError(
-                f"handshake: engine {index} is not one of the {self._engine_count} expected"
-            )
+        index = check_index(identity, self._engine_count, "handshake")
         if len(frames) != 2:
             raise EngineStartError(f"handshake: expected 2 frames, got {len(frames)}")
         payload = frames[1]
@@ -106,14 +87,38 @@ class Handshake:
         else:
             raise EngineStartError(f"handshake: engine {index} sent status {message.status!r}")
 
-    def on_registration(self, frames: list[bytes]) -> None:
+
+class Registrations:
+    """Collects what engines tell of themselves; feed it the messages of an input socket."""
+
+    def __init__(self, engine_count: int) -> None:
+        self._engine_count = engine_count
+        self._registered: dict[bytes, ReadyResponse] = {}
+
+    @property
+    def done(self) -> bool:
+        """Whether every engine has registered."""
+        return len(self._registered) == self._engine_count
+
+    @property
+    def stage(self) -> str:
+        """What has been reached, in words."""
+        return f"{len(self._registered)} of {self._engine_count} engines have registered"
+
+    @property
+    def engines(self) -> list[Engine]:
+        """The engines that have registered."""
+        return [
+            Engine(identity, int.from_bytes(identity, "little"), ready)
+            for identity, ready in self._registered.items()
+        ]
+
+    def feed(self, frames: list[bytes]) -> None:
         """Take in a message of the input socket; raises EngineStartError on a wrong one."""
         if len(frames) != 2:
             raise EngineStartError(f"registration: expected 2 frames, got {len(frames)}")
         identity, payload = frames
-        index = int.from_bytes(identity, "little")
-        if identity not in self._greeted:
-            raise EngineStartError(f"registration: engine {index} has not said HELLO")
+        index = check_index(identity, self._engine_count, "registration")
         try:
             self._registered[identity] = msgspec.msgpack.decode(payload, type=ReadyResponse)
         except (msgspec.MsgspecError, RecursionError) as error:
@@ -122,56 +127,81 @@ class Handshake:
             ) from error
 
 
-async def perform(
-    handshake: Handshake,
-    handshake_socket: zmq.Socket[bytes],
-    input_socket: zmq.Socket[bytes],
-    timeout: float,
-    readers: list[Reader],
-    report_every: float = 15.0,
-) -> list[Engine]:
-    """Wait until every engine is ready and give the engines.
+def check_count(engine_count: int) -> None:
+    """Refuse a number of engines that cannot be; raises EngineStartError."""
+    if not 1 <= engine_count <= MAX_ENGINES:
+        raise EngineStartError(
+            f"data parallel size must be in [1, {MAX_ENGINES}], got {engine_count}"
+        )
 
-    The sockets' readers are put into `readers` too, for whoever closes the sockets.  `timeout` and `report_every` are in seconds; while waiting, the stage is logged.  Raises
-    EngineStartError, which names the stage that was reached, on a time-out or a wrong message.
+
+def check_index(identity: bytes, engine_count: int, stage: str) -> int:
+    """Give the index of an engine; raises EngineStartError for one that is not expected."""
+    index = int.from_bytes(identity, "little")
+    if index >= engine_count:
+        raise EngineStartError(f"{stage}: engine {index} is not one of the {engine_count} expected")
+    return index
+
+
+class Stage(Protocol):
+    """A part of the way to readiness."""
+
+    @property
+    def done(self) -> bool: ...
+
+    @property
+    def stage(self) -> str: ...
+
+    def feed(self, frames: list[bytes]) -> None: ...
+
+
+class Part(NamedTuple):
+    """A stage, and the socket that its messages come from."""
+
+    stage: Stage
+    socket: zmq.Socket[bytes]
+
+
+async def perform(
+    parts: Sequence[Part], timeout: float, readers: list[Reader], report_every: float = 15.0
+) -> None:
+    """Wait until all stages are done.
+
+    The sockets' readers are put into `readers` too, for whoever closes the sockets.  `timeout` and
+    `report_every` are in seconds; while waiting, what has been reached is logged.  Raises
+    EngineStartError, which tells of it as well, on a time-out or a wrong message.
     """
     outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def guarded(handle: Callable[[list[bytes]], None]) -> Callable[[list[bytes]], None]:
+    def guarded(stage: Stage) -> Callable[[list[bytes]], None]:
         def on_message(frames: list[bytes]) -> None:
             if outcome.done():
                 return
             try:
-                handle(frames)
+                stage.feed(frames)
             except EngineStartError as error:
                 outcome.set_exception(error)
             else:
-                if handshake.done:
+                if all(part.stage.done for part in parts):
                     outcome.set_result(None)
 
         return on_message
 
-    handshake_reader = Reader(handshake_socket, guarded(handshake.on_handshake))
-    input_reader = Reader(input_socket, guarded(handshake.on_registration))
-    readers += (handshake_reader, input_reader)
+    mine = [Reader(part.socket, guarded(part.stage)) for part in parts]
+    readers += mine
     start = time.monotonic()
     try:
         while True:
-            elapsed = time.monotonic() - start
-            step = min(report_every, timeout - elapsed)
-            if step <= 0:
-                raise EngineStartError(
-                    f"engines were not ready after {timeout:g} s: {handshake.stage}"
-                )
-            done, _ = await asyncio.wait((outcome,), timeout=step)
+            left = timeout - (time.monotonic() - start)
+            done, _ = await asyncio.wait((outcome,), timeout=max(0.0, min(report_every, left)))
             if done:
-                outcome.result()
-                return handshake.engines
-            logger.info(
-                "waiting for engines (%.0f s): %s", time.monotonic() - start, handshake.stage
-            )
+                return outcome.result()
+            reached = next(part.stage.stage for part in parts if not part.stage.done)
+            if left <= report_every:
+                raise EngineStartError(f"engines were not ready after {timeout:g} s: {reached}")
+            logger.info("waiting for engines (%.0f s): %s", time.monotonic() - start, reached)
     finally:
-        handshake_reader.close()
-        input_reader.close()
+        for reader in mine:
+            reader.close()
         if not outcome.done():
             outcome.cancel()

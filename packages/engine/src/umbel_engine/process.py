@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -149,21 +149,25 @@ class EngineProcess:
         Raises EngineStartError when they do not come up in time, or, with the end of its log, when
         this process ends first.
         """
-        watcher = self._running()
-        ready = asyncio.ensure_future(client.wait_ready())
-        try:
-            await asyncio.wait((ready, watcher), return_when=asyncio.FIRST_COMPLETED)
-            if not ready.done():
-                raise EngineStartError(self._describe_end(watcher, " while loading"))
-            await ready
-        finally:
-            if ready.cancel():
-                await asyncio.wait((ready,))
-        self._stop_progress()
-        self._say(f"engine: ready after {time.monotonic() - self._started:.0f} s")
-        watcher.add_done_callback(
+        await self.wait_until(client.wait_ready())
+        self._running().add_done_callback(
             lambda watcher: client.die(EngineDeadError(self._describe_end(watcher)))
         )
+
+    async def wait_until(self, ready: Coroutine[object, object, None]) -> None:
+        """Wait until the engines are ready, however that is known; raises as `wait_ready` does."""
+        watcher = self._running()
+        waiting = asyncio.ensure_future(ready)
+        try:
+            await asyncio.wait((waiting, watcher), return_when=asyncio.FIRST_COMPLETED)
+            if not waiting.done():
+                raise EngineStartError(self._describe_end(watcher, " while loading"))
+            await waiting
+        finally:
+            if waiting.cancel():
+                await asyncio.wait((waiting,))
+        self._stop_progress()
+        self._say(f"engine: ready after {time.monotonic() - self._started:.0f} s")
 
     async def exited(self) -> int:
         """Wait until the process has ended and its group is gone; gives the exit status.

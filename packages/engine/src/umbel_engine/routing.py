@@ -45,13 +45,19 @@ class Engine(msgspec.Struct, eq=False):
 
 
 class Routing:
-    """Picks an engine for each request: the one with the least load, ties in rotation."""
+    """Picks an engine for each request: the one with the least load, ties in rotation.
 
-    def __init__(self, engines: Sequence[Engine]) -> None:
+    Of several clients that share the engines, each begins its rotation at another one
+    (vllm/v1/engine/core_client.py).
+    """
+
+    def __init__(
+        self, engines: Sequence[Engine], client_index: int = 0, client_count: int = 1
+    ) -> None:
         self.engines = sorted(engines, key=lambda engine: engine.index)
         self._by_identity = {engine.identity: engine for engine in self.engines}
         self._by_index = {engine.index: engine for engine in self.engines}
-        self._start = 0
+        self._start = len(self.engines) * client_index // client_count
 
     def check_rank(self, rank: int | None) -> None:
         """Raise InvalidRankError when no engine has this data-parallel rank."""

@@ -13,6 +13,7 @@ from umbel_engine import (
     Fanout,
     Sample,
     Samples,
+    SchedulerStats,
     Stage,
     TokenDelta,
     TokenStage,
@@ -47,6 +48,14 @@ class Llm:
         )
         self.in_flight = InFlight()
         client.step_listener = self.metrics.on_step
+
+    def update_stats(self, engine_index: int, stats: SchedulerStats) -> None:
+        """Take over the state of a scheduler that told it to another client of the same engines.
+
+        What it did since its last message is counted there.
+        """
+        self.client.update_stats(engine_index, stats)
+        self.metrics.tally(engine_index).take_over(stats)
 
     def generate(self, request: GenerateRequest) -> Samples[TokenDelta]:
         """Prepare the one sample of a request; the same as `generate_n` with n = 1."""

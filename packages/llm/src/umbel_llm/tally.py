@@ -114,12 +114,16 @@ class EngineTally:
         self.local_cached_prompt_tokens += stats.num_local_cached_tokens
         self.external_cached_prompt_tokens += stats.num_external_cached_tokens
 
-    def add_scheduler_stats(self, stats: SchedulerStats) -> None:
-        """Take over the state of the scheduler and count what it did since its last message."""
+    def take_over(self, stats: SchedulerStats) -> None:
+        """Take over the state of the scheduler."""
         self.num_running_reqs = stats.num_running_reqs
         self.num_waiting_reqs = stats.num_waiting_reqs
         self.num_skipped_waiting_reqs = stats.num_skipped_waiting_reqs
         self.kv_cache_usage = stats.kv_cache_usage
+
+    def add_scheduler_stats(self, stats: SchedulerStats) -> None:
+        """Take over the state of the scheduler and count what it did since its last message."""
+        self.take_over(stats)
         if (cache := stats.prefix_cache_stats) is not None:
             self.prefix_cache_queries += cache.queries
             self.prefix_cache_hits += cache.hits

@@ -19,6 +19,7 @@ from umbel_server.render import render
 from umbel_server.requests.limits import read_max_n, read_max_prompts
 from umbel_server.serve import serve
 from umbel_server.settings import FrontendSettings, ServeSettings
+from umbel_server.supervisor import supervise
 from umbel_text import TextError
 
 SECRET = re.compile("KEY|TOKEN|SECRET|PASSWORD")
@@ -40,6 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if settings.data_parallel_size_local:
             # The engine's own log tells more of how it comes up.
             logging.getLogger("umbel_engine.handshake").setLevel(logging.WARNING)
+        if settings.api_server_count > 1:
+            return asyncio.run(supervise(settings))
         return asyncio.run(_frozen(serve(settings)))
     except (OptionError, EngineError, TextError, ChatError, OSError) as error:
         print(f"umbel: {error}", file=sys.stderr)
@@ -86,6 +89,8 @@ def _serve_settings_of(
         )
     if parsed.data_parallel_size < 1:
         raise OptionError("--data-parallel-size must be at least 1.")
+    if parsed.api_server_count < 1:
+        raise OptionError("--api-server-count must be at least 1.")
     local = parsed.data_parallel_size_local
     if local is None:
         local = parsed.data_parallel_size
@@ -101,6 +106,7 @@ def _serve_settings_of(
         data_parallel_size_local=local,
         engine_ready_timeout=_ready_timeout(parsed.engine_ready_timeout_secs, environ),
         log_stats=not parsed.disable_log_stats,
+        api_server_count=parsed.api_server_count,
         engine_arguments=engine_arguments,
     )
 
@@ -110,7 +116,7 @@ def _frontend_settings_of(
 ) -> FrontendSettings:
     keys = parsed.api_key or environ.get("VLLM_API_KEY", "").split()
     return FrontendSettings(
-        model=parsed.model,
+        model=parsed.model or "",
         max_n_sequences=read_max_n(parsed.max_n_sequences, environ),
         max_completion_prompts=read_max_prompts(environ),
         host=parsed.host,

@@ -182,6 +182,13 @@ def _add_engine_flags(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="how long engines may load (600)",
     )
+    group.add_argument(
+        "--api-server-count",
+        type=int,
+        default=1,
+        metavar="N",
+        help="server processes that share the port and the engines (%(default)s)",
+    )
     group.add_argument("--disable-log-stats", action="store_true", help="collect no statistics")
 
 

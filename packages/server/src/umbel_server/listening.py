@@ -10,8 +10,10 @@ from pathlib import Path
 from aiohttp import web
 
 from umbel_server.errors import OptionError
-from umbel_server.server import SERVER
 from umbel_server.settings import FrontendSettings
+
+BACKLOG = 1024
+"""Connections that may wait to be accepted."""
 
 
 def listening_socket(settings: FrontendSettings) -> socket.socket:
@@ -41,24 +43,29 @@ def listening_socket(settings: FrontendSettings) -> socket.socket:
 
 @asynccontextmanager
 async def serving(
-    app: web.Application, listener: socket.socket, settings: FrontendSettings, started: float
+    app: web.Application, listener: socket.socket, is_shared: bool = False
 ) -> AsyncIterator[web.SockSite]:
-    """Serve the application and say so; `started` is when the command was, on the monotonic clock.
+    """Serve the application; gives what accepts the connections.
 
-    Gives what accepts the connections; answers that still run at the end are given a second.
+    `is_shared` says that other processes accept connections of the same socket.  Answers that
+    still run at the end are given a second.
     """
     runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     try:
-        site = web.SockSite(runner, listener)
+        # asyncio accepts so many connections in a turn; one by one, they go to whoever has time.
+        site = web.SockSite(runner, listener, backlog=1 if is_shared else BACKLOG)
         await site.start()
-        host = f"[{settings.host}]" if ":" in settings.host else settings.host
-        address = settings.uds or f"http://{host}:{listener.getsockname()[1]}"
-        name = app[SERVER].model_name
-        elapsed = time.monotonic() - started
-        print(
-            f"umbel: {name} is served at {address} (ready after {elapsed:.1f} s)", file=sys.stderr
-        )
+        listener.listen(BACKLOG)
         yield site
     finally:
         await runner.cleanup()
+
+
+def announce(settings: FrontendSettings, listener: socket.socket, started: float) -> None:
+    """Say that a model is served; `started` is when the command was, on the monotonic clock."""
+    name = settings.served_model_names[0]
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    address = settings.uds or f"http://{host}:{listener.getsockname()[1]}"
+    elapsed = time.monotonic() - started
+    print(f"umbel: {name} is served at {address} (ready after {elapsed:.1f} s)", file=sys.stderr)

@@ -7,9 +7,9 @@ from prometheus_client import CollectorRegistry
 
 from umbel_chat import ChatLlm
 from umbel_server.app import create_app
-from umbel_server.listening import listening_socket, serving
+from umbel_server.listening import announce, listening_socket, serving
 from umbel_server.model_length import read_max_model_len
-from umbel_server.serve import load_model, name_model, server_options
+from umbel_server.serve import load_model, server_options, with_model
 from umbel_server.settings import FrontendSettings
 from umbel_server.stop import Stop
 from umbel_text import TextLlm, resolve_model_folder
@@ -21,17 +21,18 @@ async def render(settings: FrontendSettings) -> int:
     The routes are those of `vllm launch render` (vllm/entrypoints/launchers/render).
     """
     started = time.monotonic()
-    model, names = await name_model(settings)
-    chat_model, text_model = load_model(settings, model, names[0])
-    folder = resolve_model_folder(model, settings.revision)
+    settings = await with_model(settings)
+    chat_model, text_model = load_model(settings)
+    folder = resolve_model_folder(settings.model, settings.revision)
     max_model_len = read_max_model_len(folder, settings.max_model_len)
     text_model = msgspec.structs.replace(text_model, max_model_len=max_model_len)
-    options = msgspec.structs.replace(server_options(settings, names, model), enable_scale_out=True)
+    options = msgspec.structs.replace(server_options(settings), enable_scale_out=True)
     app = create_app(ChatLlm(chat_model, TextLlm(text_model)), options, CollectorRegistry())
     with listening_socket(settings) as listener:
         stop = Stop()
         try:
-            async with serving(app, listener, settings, started) as site:
+            async with serving(app, listener) as site:
+                announce(settings, listener, started)
                 await stop.requested()
                 await site.stop()
         finally:

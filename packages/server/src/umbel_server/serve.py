@@ -3,12 +3,12 @@
 import asyncio
 import hashlib
 import logging
-import socket
 import sys
 import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 from aiohttp import web
@@ -19,7 +19,7 @@ from umbel_engine import Engine, EngineClient, EngineOptions, EngineProcess, Eng
 from umbel_llm import Llm, LlmMetrics
 from umbel_server.app import create_app
 from umbel_server.errors import OptionError
-from umbel_server.listening import listening_socket, serving
+from umbel_server.listening import announce, listening_socket, serving
 from umbel_server.options import ServerOptions
 from umbel_server.server import SERVER
 from umbel_server.settings import FrontendSettings, ServeSettings
@@ -27,6 +27,8 @@ from umbel_server.stop import Stop
 from umbel_text import TextLlm, TextModel, load_text_model, resolve_model_folder
 
 logger = logging.getLogger(__name__)
+
+SettingsT = TypeVar("SettingsT", bound=FrontendSettings)
 
 SAMPLE_MODEL_NAME = "smollm2-135m-instruct"
 
@@ -37,46 +39,41 @@ ERRORS_DELIVERED_WITHIN = 5.0
 async def serve(settings: ServeSettings) -> int:
     """Serve until told to stop; gives the exit status, 1 when the engines died."""
     started = time.monotonic()
-    model, names = await name_model(settings)
+    settings = await with_model(settings)
     # Files that cannot be used are found before an engine is started, a taken port as well.
-    chat_model, text_model = load_model(settings, model, names[0])
+    chat_model, text_model = load_model(settings)
     with listening_socket(settings) as listener:
         async with AsyncExitStack() as stack:
             stop = Stop()
             stack.callback(stop.close)
             client = await stack.enter_async_context(EngineClient(engine_options(settings)))
-            if not await stop.unless_stopped(bring_up(stack, settings, model, client)):
+            if not await stop.unless_stopped(bring_up(stack, settings, client)):
                 return 0
-            chat = assemble(settings, chat_model, text_model, client)
-            registry = CollectorRegistry()
-            registry.register(chat.text.llm.metrics)
-            options = msgspec.structs.replace(
-                server_options(settings, names, model),
-                fingerprint=fingerprint(model, client.engines),
-                engine_version=client.engines[0].ready.vllm_version,
-            )
-            app = create_app(chat, options, registry)
-            await run(app, listener, client, stop, settings, started)
+            app = make_app(settings, chat_model, text_model, client)
+            async with serving(app, listener) as site:
+                announce(settings, listener, started)
+                await run(app, site, client, stop, settings)
             died = client.error is not None
             # Closed before its engines stop, it does not take that for their death.
             client.close()
             return 1 if died else 0
 
 
-async def name_model(settings: FrontendSettings) -> tuple[str, tuple[str, ...]]:
-    """Give the folder or repository of the model, and the names that it is served under."""
+async def with_model(settings: SettingsT) -> SettingsT:
+    """Fill in the model where none was named, and the names that it is served under."""
     model = settings.model
-    if model is None:
+    if not model:
         # What converts the model is not worth importing for every other one.
         from umbel_engine.sample_model import prepare_sample_model
 
         model = str(await asyncio.to_thread(prepare_sample_model))
-    return model, settings.served_model_names or (settings.model or SAMPLE_MODEL_NAME,)
+    names = settings.served_model_names or (settings.model or SAMPLE_MODEL_NAME,)
+    return msgspec.structs.replace(settings, model=model, served_model_names=names)
 
 
-def load_model(settings: FrontendSettings, model: str, name: str) -> tuple[ChatModel, TextModel]:
+def load_model(settings: FrontendSettings) -> tuple[ChatModel, TextModel]:
     """Load what the layers need of a model; its length is known when the engines are ready."""
-    folder = resolve_model_folder(model, settings.revision)
+    folder = resolve_model_folder(settings.model, settings.revision)
     tokenizer_folder = folder
     if settings.tokenizer is not None:
         tokenizer_folder = resolve_model_folder(settings.tokenizer)
@@ -91,7 +88,7 @@ def load_model(settings: FrontendSettings, model: str, name: str) -> tuple[ChatM
     )
     source = load_chat_template(tokenizer_folder, settings.chat_template)
     chat_model = ChatModel(
-        name,
+        settings.served_model_names[0],
         ChatTemplate(source, text_model.tokenizer.special_tokens),
         None if settings.content_format == "auto" else settings.content_format,
         settings.default_template_arguments,
@@ -114,26 +111,32 @@ def engine_options(settings: ServeSettings) -> EngineOptions:
     )
 
 
-async def bring_up(
-    stack: AsyncExitStack, settings: ServeSettings, model: str, client: EngineClient
-) -> None:
+async def bring_up(stack: AsyncExitStack, settings: ServeSettings, client: EngineClient) -> None:
     """Start the engines that are to run here and wait until all are ready."""
-    if settings.data_parallel_size_local == 0:
-        print(f"umbel: waiting for engines at {client.handshake_address}", file=sys.stderr)
+    process = managed_engines(settings, client.handshake_address)
+    if process is None:
         await client.wait_ready()
         return
+    await stack.enter_async_context(process)
+    await process.wait_ready(client)
+
+
+def managed_engines(settings: ServeSettings, handshake_address: str) -> EngineProcess | None:
+    """Give the process of the engines that are to run here; None if all are started elsewhere."""
+    if settings.data_parallel_size_local == 0:
+        print(f"umbel: waiting for engines at {handshake_address}", file=sys.stderr)
+        return None
     options = EngineProcessOptions(
         python=engine_python(settings.python),
-        model=model,
-        handshake_address=client.handshake_address,
+        model=settings.model,
+        handshake_address=handshake_address,
         data_parallel_size=settings.data_parallel_size,
         data_parallel_size_local=settings.data_parallel_size_local,
         max_model_len=settings.max_model_len,
         dtype=settings.dtype,
         extra_arguments=(*shared_arguments(settings), *settings.engine_arguments),
     )
-    process = await stack.enter_async_context(EngineProcess(options))
-    await process.wait_ready(client)
+    return EngineProcess(options)
 
 
 def shared_arguments(settings: ServeSettings) -> list[str]:
@@ -157,20 +160,28 @@ def engine_python(given: Path | None) -> Path:
     return beside.absolute() if beside.is_file() else Path(sys.executable)
 
 
-def assemble(
+def make_app(
     settings: ServeSettings, chat_model: ChatModel, text_model: TextModel, client: EngineClient
-) -> ChatLlm:
-    """Put the layers on top of each other."""
+) -> web.Application:
+    """Put the layers on top of each other, for engines that are ready."""
     metrics = LlmMetrics.of(client, chat_model.name, settings.log_stats)
     text_model = msgspec.structs.replace(text_model, max_model_len=client.max_model_len)
-    return ChatLlm(chat_model, TextLlm(text_model, Llm(client, metrics)))
+    registry = CollectorRegistry()
+    registry.register(metrics)
+    options = msgspec.structs.replace(
+        server_options(settings),
+        fingerprint=fingerprint(settings.model, client.engines),
+        engine_version=client.engines[0].ready.vllm_version,
+    )
+    chat = ChatLlm(chat_model, TextLlm(text_model, Llm(client, metrics)))
+    return create_app(chat, options, registry)
 
 
-def server_options(settings: FrontendSettings, names: tuple[str, ...], model: str) -> ServerOptions:
+def server_options(settings: FrontendSettings) -> ServerOptions:
     """Say how the HTTP layer answers, as far as no engine has a part in it."""
     return ServerOptions(
-        served_model_names=names,
-        model_root=model,
+        served_model_names=settings.served_model_names,
+        model_root=settings.model,
         max_n_sequences=settings.max_n_sequences,
         max_completion_prompts=settings.max_completion_prompts,
         api_keys=settings.api_keys,
@@ -208,27 +219,25 @@ def fingerprint(model: str, engines: Sequence[Engine]) -> str:
 
 async def run(
     app: web.Application,
-    listener: socket.socket,
+    site: web.SockSite,
     client: EngineClient,
     stop: Stop,
     settings: ServeSettings,
-    started: float,
 ) -> None:
     """Serve the application until told to stop or until the engines are gone, then drain it."""
-    async with serving(app, listener, settings, started) as site:
 
-        async def engines_die() -> None:
-            await client.died()
+    async def engines_die() -> None:
+        await client.died()
 
-        await stop.unless_stopped(engines_die())
-        drain = settings.shutdown_timeout
-        if client.error is not None:
-            drain = min(drain, ERRORS_DELIVERED_WITHIN)
-        else:
-            await site.stop()
-        if app[SERVER].load:
-            print(f"umbel: {app[SERVER].load} requests get {drain:g} s to finish", file=sys.stderr)
-            await app[SERVER].idle(drain)
-        # What still runs ends with the finish reason "abort".
-        chat = app[SERVER].chat
-        chat.text.llm.abort(chat.text.llm.in_flight.response_ids)
+    await stop.unless_stopped(engines_die())
+    server, drain = app[SERVER], settings.shutdown_timeout
+    if client.error is not None:
+        drain = min(drain, ERRORS_DELIVERED_WITHIN)
+    else:
+        await site.stop()
+    if server.load:
+        print(f"umbel: {server.load} requests get {drain:g} s to finish", file=sys.stderr)
+        await server.idle(drain)
+    # What still runs ends with the finish reason "abort".
+    llm = server.chat.text.llm
+    llm.abort(llm.in_flight.response_ids)

@@ -4,13 +4,27 @@ import asyncio
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 from aiohttp import web
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Metric
 
 from umbel_chat import ChatLlm
 from umbel_server.errors import not_found
 from umbel_server.options import ServerOptions
+
+
+class Siblings(Protocol):
+    """The other server processes of the same engines."""
+
+    def abort(self, response_ids: list[str]) -> None:
+        """Abort responses that the others may have."""
+
+    async def metrics(self) -> list[list[Metric]]:
+        """Give the metrics of each of the others."""
+
+    async def load(self) -> int:
+        """Give how many requests the others are answering."""
 
 
 class Server:
@@ -21,6 +35,8 @@ class Server:
         self.options = options
         self.registry = registry
         self.started = int(time.time())
+        self.siblings: Siblings | None = None
+        """The other server processes, where there are any."""
         self.load = 0
         """How many generation requests are being answered."""
         self._idle: asyncio.Future[None] | None = None

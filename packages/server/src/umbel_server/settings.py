@@ -7,9 +7,12 @@ import msgspec
 
 
 class FrontendSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What every command that serves asks for; see `umbel render --help`. Times are in seconds."""
+    """What every command that serves asks for; see `umbel render --help`. Times are in seconds.
 
-    model: str | None
+    `model` is empty for the sample model, `served_model_names` for the model's own.
+    """
+
+    model: str
     max_n_sequences: int
     max_completion_prompts: int
     host: str
@@ -57,4 +60,5 @@ class ServeSettings(FrontendSettings, frozen=True, kw_only=True):
     data_parallel_size_local: int
     engine_ready_timeout: float
     log_stats: bool
+    api_server_count: int
     engine_arguments: tuple[str, ...]

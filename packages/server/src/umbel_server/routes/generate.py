@@ -52,7 +52,10 @@ async def generate(http: web.Request) -> web.StreamResponse:
 async def abort_requests(http: web.Request) -> web.Response:
     """Abort answers by their request ids, with all their samples; unknown ids are ignored."""
     server = opened(http)
-    server.chat.text.llm.abort(_request_ids(await http.read()))
+    request_ids = _request_ids(await http.read())
+    server.chat.text.llm.abort(request_ids)
+    if server.siblings is not None:
+        server.siblings.abort(request_ids)
     return web.Response()
 
 

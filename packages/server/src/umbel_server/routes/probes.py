@@ -9,6 +9,7 @@ from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from umbel_server.server import SERVER
+from umbel_server.sums import Collected, added_up
 
 UMBEL_VERSION = metadata.version("umbel-server")
 
@@ -25,7 +26,9 @@ async def health(http: web.Request) -> web.Response:
 
 async def load(http: web.Request) -> web.Response:
     """Tell how many generation requests are being answered."""
-    body = msgspec.json.encode({"server_load": http.app[SERVER].load})
+    server = http.app[SERVER]
+    others = 0 if server.siblings is None else await server.siblings.load()
+    body = msgspec.json.encode({"server_load": server.load + others})
     return web.Response(body=body, content_type="application/json")
 
 
@@ -41,7 +44,12 @@ async def version(http: web.Request) -> web.Response:
 
 async def metrics(http: web.Request) -> web.Response:
     """Give every metric in Prometheus' text format."""
-    body = generate_latest(http.app[SERVER].registry)
+    server = http.app[SERVER]
+    if server.siblings is None:
+        body = generate_latest(server.registry)
+    else:
+        others = await server.siblings.metrics()
+        body = generate_latest(Collected(added_up(list(server.registry.collect()), others)))
     return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
