@@ -9,7 +9,7 @@ PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 MAKEFLAGS += --no-print-directory
 
 .DEFAULT_GOAL := help
-.PHONY: help setup engine demo test lint clean
+.PHONY: help setup engine demo bench test lint clean
 
 help:  ## show these lines
 	@sed -n 's/^\([a-z]*\):.*  ## \(.*\)/make \1 - \2/p' $(MAKEFILE_LIST)
@@ -34,6 +34,10 @@ engine:  ## create .venv-engine: the real engine in an environment of its own
 
 demo: setup engine  ## serve a real model, ask it one question four times over, show the answers
 	@$(VENV)/bin/python examples/demo.py
+
+bench: setup engine  ## measure umbel next to other frontends (ARGS=--help for more)
+	@$(PIP) install -qq --group bench
+	@$(VENV)/bin/python -m bench $(ARGS)
 
 test: setup  ## run everything that must hold (tox)
 	@$(VENV)/bin/python -m tox run
