@@ -5,6 +5,7 @@ requests for seconds at every step.
 """
 
 import json
+import sys
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,9 @@ from hypothesis import strategies as st
 from umbel_engine import StructuredOutputs
 from umbel_text import InvalidRequestError
 from umbel_text.structured_outputs import check_structured_outputs
+
+MOST_CALLS = 1_500_000
+"""Calls of functions that checking one constraint may take; it is about half a second."""
 
 
 def refusal(**fields: object) -> str | None:
@@ -56,6 +60,23 @@ def refusal(**fields: object) -> str | None:
         r"(?<year>\d{4})",
         r"\cA\x41\u0041\u{1F600}\/\-[\]\-\\]",
         "学[字-語]?",
+        r"((\w+)*)*",
+        r"([\da-z.-]+)\.([a-z.]{2,6})([\/\w .-]*)*\/?",
+        r"([^.!?]+[.!?] ?){1,5}",
+        r"(.*\n){5}",
+        r"(.+\n\n){1,5}",
+        r"(.*,){4}.*",
+        r".{1,80}\n.{1,80}\n.{1,80}",
+        r"(.{1,80}\n){1,14}",
+        r"([*-] .{1,200}\n){1,20}",
+        r"(- [^\n]+\n?){1,20}",
+        r"(\d+,? ?){1,50}",
+        r"\S+(\s\S+){4,99}",
+        r".{1,100}(, .{1,100}){0,5}\.",
+        r"(<item><name>[^<]*</name>(<tag>[^<]*</tag>)*</item>\n)+",
+        r"(<p>([^<]|<b>[^<]*</b>)*</p>)+",
+        r"(?:[^<]|<[^|]){0,4096}",
+        "|".join(rf"(\w+ ?)+{number}" for number in range(20)),
     ],
 )
 def test_a_regex_of_daily_use_passes(pattern: str) -> None:
@@ -69,18 +90,14 @@ def test_a_regex_of_daily_use_passes(pattern: str) -> None:
         r"([a-z]{1,100}){1,100}",
         r"(([a-z]{1,10}){1,10}){1,10}",
         r"(a?){1000}",
-        r"(a{0,1000}){0,1000}",
         r"((\w+ ?)*,?)*",
-        r"((\w+)*)*",
         r"(([a-z])?)*!",
         r"((.)?)+[a-c]",
         r"([^,]*){0,9}foo",
         r"(\w|\w\w){1,300}",
-        r"(\w*x){1,300}",
         r"([a-z]{2}|[a-z]{3}){1,300}",
         r"(.{1,20})+",
         "[a-z]?" * 100,
-        "|".join(rf"(\w+ ?)+{number}" for number in range(20)),
         "." * 16_000,
         "(?<\U0010ffff>a)",
         "(?<aé>a)",
@@ -150,6 +167,83 @@ condition ::= column " = " number ((" and " | " or ") condition)?
 number ::= [0-9]+
 """
 
+PRECEDENCE_GRAMMAR = r"""
+root ::= e0
+e0 ::= e1 (" A " e1)*
+e1 ::= e2 (" B " e2)*
+e2 ::= e3 (" C " e3)*
+e3 ::= [0-9]+ | "(" e0 ")"
+"""
+
+STATEMENTS_GRAMMAR = r"""
+root ::= declaration*
+declaration ::= type identifier "(" (type identifier)? ")" "{" statement* "}"
+type ::= ("int" | "float" | "char") ws
+identifier ::= [a-zA-Z_] [a-zA-Z_0-9]*
+statement ::=
+    type identifier ws "=" ws expression ";" |
+    identifier ws "=" ws expression ";" |
+    identifier ws "(" arguments? ")" ";" |
+    "while" "(" expression ")" "{" statement* "}" |
+    "if" "(" expression ")" "{" statement* "}" ("else" "{" statement* "}")? |
+    "/*" ([^*] | "*" [^/])* "*/"
+expression ::= term (("+" | "-") term)*
+term ::= factor (("*" | "/") factor)*
+factor ::= identifier | [0-9]+ | "-" factor | identifier "(" arguments? ")" | "(" expression ")"
+arguments ::= expression ("," ws expression)*
+ws ::= [ \t\n]+
+"""
+
+MARKUP_GRAMMAR = r"""
+root ::= "<html>" node* "</html>"
+node ::= element | [^<]+
+element ::= "<" tag attributes ">" node* "</" tag ">" | "<br/>"
+tag ::= "div" | "p" | "h1"
+attributes ::= (" " [a-z]+ "=" "\"" [^"]* "\"")*
+"""
+
+PRINTED_SCHEMA_GRAMMAR = r"""
+escape ::= (["\\/bfnrt]) | ("u" [A-Fa-f0-9] [A-Fa-f0-9] [A-Fa-f0-9] [A-Fa-f0-9])
+string_rest ::= (("\"") | ([^\0-\x1f\"\\\r\n] string_rest) | ("\\" escape string_rest)) (=([ \n\t]* [,}\]:]))
+any ::= [0-9]+ | string | array | object
+string ::= "\"" string_rest
+array ::= ("[" [ \n\t]* any array_items{0, -1} [ \n\t]* "]") | ("[" [ \n\t]* "]")
+array_items ::= [ \n\t]* "," [ \n\t]* any
+object ::= "{" [ \n\t]* string [ \n\t]* ":" [ \n\t]* any object_items{0, -1} [ \n\t]* "}"
+object_items ::= [ \n\t]* "," [ \n\t]* string [ \n\t]* ":" [ \n\t]* any
+root ::= "{" [ \n\t]* "\"a\"" [ \n\t]* ":" [ \n\t]* any [ \n\t]* "}"
+"""
+
+TABLE_GRAMMAR = r"""
+root ::= row+
+row ::= cell ("," cell)* "\n"
+cell ::= [^,"\n]* | "\"" ([^"] | "\"\"")* "\""
+"""
+
+PATCH_GRAMMAR = r"""
+start: begin_patch hunk+ end_patch
+begin_patch: "*** Begin Patch" LF
+end_patch: "*** End Patch" LF?
+hunk: "*** Add File: " /(.+)/ LF add_line+ | "*** Update File: " /(.+)/ LF change?
+add_line: "+" /(.*)/ LF -> line
+change: (change_context | change_line)+ eof_line?
+change_context: ("@@" | "@@ " /(.+)/) LF
+change_line: ("+" | "-" | " ") /(.*)/ LF
+eof_line: "*** End of File" LF
+%import common.LF
+"""
+
+TURTLE_GRAMMAR = r"""
+start: instruction+
+instruction: "f" NUMBER | "c" COLOR [COLOR] | "fill" block | "repeat" NUMBER block
+block: "{" instruction+ "}"
+COLOR: LETTER+
+%import common.LETTER
+%import common.INT -> NUMBER
+%import common.WS
+%ignore WS
+"""
+
 LARK_GRAMMAR = r"""
 %import common.NUMBER
 %import common.WS
@@ -177,6 +271,23 @@ def chain(length: int, last: str, body: str) -> str:
         JSON_GRAMMAR,
         SQL_GRAMMAR,
         LARK_GRAMMAR,
+        PRECEDENCE_GRAMMAR,
+        STATEMENTS_GRAMMAR,
+        MARKUP_GRAMMAR,
+        PRINTED_SCHEMA_GRAMMAR,
+        TABLE_GRAMMAR,
+        PATCH_GRAMMAR,
+        TURTLE_GRAMMAR,
+        'start: ""i "select"i',
+        JSON_GRAMMAR.replace("root ::= value", 'root ::= (object "\\n")+'),
+        JSON_GRAMMAR.replace(
+            "root ::= value", 'root ::= ("<tool_call>" ws object ws "</tool_call>" ws)+'
+        ),
+        'root ::= s\ns ::= atom | "(" ws (s ws)* ")"\natom ::= [a-z]+\nws ::= [ \\n]*',
+        'root ::= TagDispatch(excludes=("</think>")) "</think>" [0-9]+',
+        'root ::= TagDispatch(("<a>", r), excludes=("</t>")) "</t>"\nr ::= "b"',
+        "root ::= a b\na ::= root | [x]?\nb ::= [y]?",
+        'root ::= "abc" | r\nr ::= "true" | r',
         'root ::= root "+" root | root "*" root | "(" root ")" | [0-9]+',
         'root ::= term (("+" | "-") term)*\nterm ::= "(" root ")" | [0-9]+ ("." [0-9]+)?',
         "root ::= root [a-z] | [a-z]",
@@ -205,7 +316,6 @@ def test_a_grammar_of_daily_use_passes(grammar: str) -> None:
         'root ::= (root "")?',
         'root ::= "a"\nb ::= b{2}',
         "root ::= a{2}\na ::= root{3}",
-        "root ::= a b\na ::= root | [x]?\nb ::= [y]?",
         'root ::= root "a"',
         "root ::= root root | [a-z]",
         "root ::= (root)+ | [a-z]",
@@ -295,6 +405,10 @@ def test_a_grammar_that_is_none_is_refused(grammar: str) -> None:
             "$defs": {"a": {"type": "object", "properties": {"a": {"$ref": "#"}}}},
         },
         {"properties": {"pattern": {"type": "string"}, "minLength": {"type": "integer"}}},
+        {"type": "object", "examples": [{"pattern": "*.py"}], "default": {"pattern": "("}},
+        {"enum": [{"pattern": "("}]},
+        {"type": "integer", "pattern": "("},
+        {"properties": {"default": {"type": "string"}}, "x-editor": {"pattern": "*"}},
         {"minLength": "no number", "maxLength": True, "properties": [], "enum": 5, "required": 7},
     ],
     ids=lambda schema: str(schema)[:40],
@@ -319,6 +433,9 @@ def test_a_schema_of_daily_use_passes(schema: dict[str, object]) -> None:
         {"type": "string", "pattern": r'^"(\w+ ?){1,50}$'},
         {"type": "string", "pattern": r"^(\w+é? ?){1,50}$"},
         {"type": "object", "patternProperties": {r"^(\w+ ?){1,500}$": {}}},
+        {"properties": {"default": {"pattern": "^([a-z]{1,100}){1,100}$"}}},
+        {"$ref": "#/x-a", "x-a": {"pattern": "^([a-z]{1,100}){1,100}$"}},
+        {"anyOf": [{"pattern": f"{index}" + "(a|b)" * 50} for index in range(900)]},
     ],
     ids=lambda schema: str(schema)[:40],
 )
@@ -334,9 +451,40 @@ ANY_TEXT = {"type": "any_text"}
 A_TAG = {"begin": "<a>", "content": ANY_TEXT, "end": ["</a>", "\n"]}
 
 
+WEATHER = {"type": "object", "properties": {"city": {"type": "string"}, "style": {}}}
+
+
+def calls(count: int, content: dict[str, object]) -> dict[str, object]:
+    """Give a tag around calls of one of many tools, as the tools of a model are called."""
+    tags = [
+        {"type": "tag", "begin": f"<call>tool_{index}", "content": content, "end": "</call>"}
+        for index in range(count)
+    ]
+    separated = {"type": "tags_with_separator", "separator": "", "tags": tags}
+    return {"type": "tag", "begin": "<calls>", "content": separated, "end": "</calls>"}
+
+
+def argument(name: str, content: dict[str, object]) -> dict[str, object]:
+    return {"type": "tag", "begin": f"<{name}>", "content": content, "end": f"</{name}>"}
+
+
+ARGUMENTS = {
+    "type": "star",
+    "content": {"type": "or", "elements": [argument("a", ANY_TEXT), argument("b", ANY_TEXT)]},
+}
+
+
 @pytest.mark.parametrize(
     "fields",
     [
+        calls(100, {"type": "json_schema", "json_schema": WEATHER}),
+        calls(100, {"type": "json_schema", "json_schema": WEATHER, "style": "deepseek_xml"}),
+        calls(100, ARGUMENTS),
+        calls(
+            40,
+            {"type": "sequence", "elements": [{"type": "regex", "pattern": "[0-9]+"}, ARGUMENTS]},
+        ),
+        {"type": "plus", "content": argument("p", {"type": "plus", "content": ARGUMENTS})},
         {"type": "const_string", "value": "a"},
         {"type": "json_schema", "json_schema": {"type": "object"}, "style": "qwen_xml"},
         {"type": "tag", **A_TAG},
@@ -345,7 +493,7 @@ A_TAG = {"begin": "<a>", "content": ANY_TEXT, "end": ["</a>", "\n"]}
         {"type": "sequence", "elements": [ANY_TEXT, {"type": "regex", "pattern": "[0-9]+"}]},
         {"type": "or", "elements": [{"type": "grammar", "grammar": 'root ::= "a"'}]},
         {"type": "optional", "content": ANY_TEXT},
-        {"type": "repeat", "min": 1, "max": -1, "content": {"type": "const_string", "value": "a"}},
+        {"type": "repeat", "min": 1.0, "max": -1, "content": {"type": "any_text"}},
         {"type": "dispatch", "rules": [["<a>", ANY_TEXT]]},
         {"type": "token_dispatch", "rules": [[17, ANY_TEXT]]},
         {"type": "sequence", "elements": [{"type": "token", "token": 3}, {"type": "any_tokens"}]},
@@ -393,6 +541,8 @@ def test_a_structural_tag_that_would_harm_the_engine_is_refused(fields: dict[str
         {"type": "const_string"},
         {"type": "tag", "begin": "<", "content": ANY_TEXT, "end": []},
         {"type": "repeat", "min": -1, "max": 3, "content": ANY_TEXT},
+        {"type": "repeat", "min": 1, "max": -2, "content": ANY_TEXT},
+        {"type": "repeat", "min": 0.5, "max": 2, "content": ANY_TEXT},
         {"type": "dispatch", "rules": [["<a>"]]},
         {"type": "regex", "pattern": "("},
         {"type": "grammar", "grammar": "root ::= a"},
@@ -401,6 +551,44 @@ def test_a_structural_tag_that_would_harm_the_engine_is_refused(fields: dict[str
 )
 def test_a_structural_tag_that_is_none_is_refused(fields: dict[str, object]) -> None:
     assert tag_refusal(**fields) == "Invalid structural tag specification."
+
+
+def levels(count: int, last: str) -> str:
+    lines = [f'e{index} ::= e{index + 1} ("{index}" e{index + 1})*' for index in range(count)]
+    return "\n".join(["root ::= e0", *lines, f"e{count} ::= {last}", "a ::= [^x]"])
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"regex": "(.|.)" * 3200},
+        {"regex": "a?" * 8000},
+        {"regex": "(?:" * 199 + "a" * 15_000 + ")" * 199},
+        {"regex": "|".join(f"[^{sign}]x" for sign in "abcdefghij" * 230)},
+        {"grammar": levels(9, '"y" | ' + "(a|a)" * 1000 + ' "(" e0 ")"')},
+        {"grammar": 'root ::= "b" | ' + "([^a]|[^b])" * 4600 + " root"},
+        {"grammar": "root ::= " + '"a" root | ' * 5900 + '"b"'},
+        {"grammar": "root ::= " + " | ".join(f'"{"a" * size}"' for size in range(1, 350))},
+        {"grammar": chain(1900, '"b"', '{0} {0} | "c"')},
+        {"json": {"anyOf": [{"pattern": f"{index}é" + "(a|b)" * 50} for index in range(100)]}},
+        {"json": '{"pattern": "\\\\{' + "9" * 5000 + '}"}'},
+        {"grammar": 'start: %json {"pattern": "\\\\{' + "9" * 5000 + '}"}'},
+    ],
+    ids=lambda fields: str(fields)[:40],
+)
+def test_no_text_takes_long_to_check(fields: dict[str, object]) -> None:
+    calls = 0
+
+    def count(frame: object, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        refusal(**fields)
+    finally:
+        sys.setprofile(None)
+    assert calls < MOST_CALLS
 
 
 SIGNS = st.sampled_from([*"ab01 (){}[]|*+?.,^$\\/\"':=<>~#%-_\n", "::=", "root", "start:"])
@@ -413,6 +601,8 @@ def test_any_text_is_either_taken_or_refused(text: str) -> None:
         {"regex": text},
         {"grammar": f"root ::= {text}"},
         {"grammar": f"start: {text}"},
+        {"grammar": f'root ::= "a" | {text} root'},
         {"json": {"type": "string", "pattern": text}},
+        {"json": {"examples": [{"pattern": text}], "$ref": "#/examples/0"}},
     ):
         refusal(**fields)

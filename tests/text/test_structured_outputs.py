@@ -30,6 +30,8 @@ def nested(levels: int) -> dict[str, object]:
         ({"choice": []}, "Choice '[]' cannot be an empty list"),
         ({"grammar": " \n"}, "structured_outputs.grammar cannot be an empty string"),
         ({"json": ""}, "structured_outputs.json cannot be an empty string"),
+        ({"structural_tag": " "}, "structured_outputs.structural_tag cannot be an empty string"),
+        ({"structural_tag": "[" * 100_000}, "The JSON schema is nested too deeply: "),
         ({"json": "{"}, "Invalid JSON grammar specification."),
         ({"json": nested(65)}, "The JSON schema is nested too deeply"),
         ({"json": json.dumps(nested(65))}, "The JSON schema is nested too deeply"),

@@ -20,16 +20,16 @@ from umbel_text.backends import (
 )
 from umbel_text.errors import InvalidRequestError
 from umbel_text.grammars.errors import UnservableError
+from umbel_text.grammars.schemas import DEEPEST_SCHEMA, is_deeper
 from umbel_text.xgrammar import MOST_CHOICES, check_for_xgrammar
 
 KINDS = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
 
-LARGEST = 256 * 1024
+LARGEST_CONSTRAINT = 256 * 1024
 """Bytes of a constraint; one that is larger keeps the engine's compiler busy for half a minute."""
 
-DEEPEST = 64
-DEEPEST_TAG = DEEPEST + 16
-"""How deep objects and arrays may nest in a schema, and in a structural tag around one."""
+DEEPEST_TAG = DEEPEST_SCHEMA + 16
+"""How deep objects and arrays may nest in a structural tag, which is around a schema."""
 
 
 def check_structured_outputs(constraint: StructuredOutputs, backend: str) -> StructuredOutputs:
@@ -107,11 +107,11 @@ def _check_content(constraint: StructuredOutputs) -> None:
                 f"{len(constraint.choice)}.",
                 "structured_outputs",
             )
-    for name in ("grammar", "json"):
+    for name in ("grammar", "json", "structural_tag"):
         value = getattr(constraint, name)
         if isinstance(value, str) and not value.strip():
             raise InvalidRequestError(f"structured_outputs.{name} cannot be an empty string")
-    _check_nesting(constraint.json, DEEPEST)
+    _check_nesting(constraint.json, DEEPEST_SCHEMA)
     _check_nesting(constraint.structural_tag, DEEPEST_TAG)
     if constraint.json_object is False:
         raise InvalidRequestError(
@@ -172,36 +172,25 @@ def _schema(value: str | dict[str, object]) -> object:
 
 def _check_nesting(value: str | dict[str, object] | None, deepest: int) -> None:
     if value and _is_deeper(value, deepest):
-        raise InvalidRequestError(
-            "The JSON schema is nested too deeply: objects and arrays may nest at most "
-            f"{DEEPEST} levels"
-        )
+        raise _too_deep(deepest)
+
+
+def _too_deep(deepest: int) -> InvalidRequestError:
+    return InvalidRequestError(
+        "The JSON schema is nested too deeply: objects and arrays may nest at most "
+        f"{deepest} levels"
+    )
 
 
 def _is_deeper(value: str | dict[str, object], deepest: int) -> bool:
-    root: object = value
-    if isinstance(value, str):
-        try:
-            root = json.loads(value)
-        except RecursionError:
-            return True
-        except ValueError:
-            return False
-    level = [root]
-    for _ in range(deepest):
-        level = [child for node in level for child in _children(node)]
-        if not level:
-            return False
-    return True
-
-
-def _children(node: object) -> list[object]:
-    inner: list[object] = []
-    if isinstance(node, Mapping):
-        inner = list(node.values())
-    elif isinstance(node, list):
-        inner = node
-    return [child for child in inner if isinstance(child, (Mapping, list))]
+    if not isinstance(value, str):
+        return is_deeper(value, deepest)
+    try:
+        return is_deeper(json.loads(value), deepest)
+    except RecursionError:
+        return True
+    except ValueError:
+        return False
 
 
 def _check_text(constraint: StructuredOutputs) -> None:
@@ -214,12 +203,9 @@ def _check_text(constraint: StructuredOutputs) -> None:
             "structured_outputs",
         ) from None
     except RecursionError:
+        raise _too_deep(DEEPEST_SCHEMA) from None
+    if size > LARGEST_CONSTRAINT:
         raise InvalidRequestError(
-            "The JSON schema is nested too deeply: objects and arrays may nest at most "
-            f"{DEEPEST} levels"
-        ) from None
-    if size > LARGEST:
-        raise InvalidRequestError(
-            f"structured_outputs must have at most {LARGEST} bytes, got {size}.",
+            f"structured_outputs must have at most {LARGEST_CONSTRAINT} bytes, got {size}.",
             "structured_outputs",
         )

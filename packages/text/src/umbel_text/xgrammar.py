@@ -12,7 +12,7 @@ import msgspec
 
 from umbel_engine import StructuredOutputs
 from umbel_text.errors import InvalidRequestError
-from umbel_text.grammars.assembly import LARGEST, check_length, evaluate
+from umbel_text.grammars.assembly import LONGEST_GRAMMAR, check_length, evaluate
 from umbel_text.grammars.ebnf import check_ebnf
 from umbel_text.grammars.errors import GrammarSyntaxError, UnservableError
 from umbel_text.grammars.forms import check_bearable
@@ -60,7 +60,7 @@ def check_for_xgrammar(constraint: StructuredOutputs) -> StructuredOutputs:
         _check_regex(constraint.regex)
     elif constraint.choice:
         grammar = choice_grammar(constraint.choice)
-        check_length(grammar, LARGEST)
+        check_length(grammar, LONGEST_GRAMMAR)
         return msgspec.structs.replace(constraint, choice=None, grammar=grammar)
     elif constraint.json is not None:
         _check_schema(constraint.json)
@@ -79,10 +79,8 @@ def _check_regex(pattern: str) -> None:
 
 
 def _check_schema(value: str | dict[str, object]) -> None:
-    schema: object = value
     try:
-        if isinstance(value, str):
-            schema = json.loads(value, object_pairs_hook=_object, parse_constant=_no_number)
+        schema = _read_json(value) if isinstance(value, str) else value
         check_schema_work(schema)
         if has_unsupported_features(schema):
             raise InvalidRequestError(
@@ -94,8 +92,14 @@ def _check_schema(value: str | dict[str, object]) -> None:
         raise InvalidRequestError(
             f"Failed to transform json schema into a grammar: {error}"
         ) from None
+
+
+def _read_json(text: str) -> object:
+    try:
+        value: object = json.loads(text, object_pairs_hook=_object, parse_constant=_no_number)
     except ValueError:
         raise InvalidRequestError("Invalid JSON grammar specification.") from None
+    return value
 
 
 def _no_number(name: str) -> float:
@@ -127,11 +131,11 @@ def is_likely_lark(grammar: str) -> bool:
 
 def _check_tag(text: str) -> None:
     try:
-        tag = json.loads(text, object_pairs_hook=_object, parse_constant=_no_number)
+        tag = _read_json(text)
         if not isinstance(tag, Mapping):
             raise GrammarSyntaxError("Structural tag must be an object")
         check_tag(tag)
-    except (GrammarSyntaxError, ValueError):
+    except GrammarSyntaxError:
         raise InvalidRequestError("Invalid structural tag specification.") from None
 
 

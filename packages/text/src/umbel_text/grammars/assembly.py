@@ -6,17 +6,17 @@ from typing import NamedTuple
 from umbel_text.grammars.errors import GrammarSyntaxError, UnservableError
 from umbel_text.grammars.forms import NOTHING, Form, choice, repeated, sequence
 
-DEEPEST = 200
+DEEPEST_GROUP = 200
 """How deep groups may nest, as in xgrammar's Lark; its other languages have room for 1000."""
 
 MOST_TURNS = 2**31 - 1
 """The largest limit of a repetition; xgrammar keeps it in 32 bits, and not always looks."""
 
+LONGEST_GRAMMAR = 64 * 1024
+"""Characters of a grammar; one that is longer takes noticeable time to read."""
 
-LARGEST = 64 * 1024
-LARGEST_REGEX = 16 * 1024
-"""Characters of a grammar and of a regular expression: those that are larger take noticeable time to
-read, and a regular expression is given up by the compiler, which then goes on all the same."""
+LONGEST_REGEX = 16 * 1024
+"""Characters of a regular expression; the compiler is not stopped while it is at a longer one."""
 
 
 def check_length(text: str, largest: int) -> None:
@@ -79,8 +79,8 @@ class Assembler:
         self._items[-1] += 1
         self.has_item = True
 
-    def repeat(self, low: int, high: int | None) -> None:
-        """Repeat the last item."""
+    def repeat(self, low: int, high: int | None, again: bool = False) -> None:
+        """Repeat the last item, which another repetition may follow if `again` says so."""
         if not self.has_item:
             raise GrammarSyntaxError("There is nothing to repeat")
         for limit in (low, high or 0):
@@ -89,19 +89,20 @@ class Assembler:
         if high is not None and low > high:
             raise GrammarSyntaxError(f"Lower bound is larger than upper bound: {low} > {high}")
         self.program.append(Repeat(low, high))
-        self.has_item = False
+        self.has_item = again
 
     def alternative(self) -> None:
         """Begin another alternative."""
-        self.program.append(Join(self._items[-1]))
+        if self._items[-1] != 1:
+            self.program.append(Join(self._items[-1]))
         self._items[-1] = 0
         self._alternatives[-1] += 1
         self.has_item = False
 
     def open(self) -> None:
         """Open a group."""
-        if self.depth >= DEEPEST:
-            raise GrammarSyntaxError(f"Groups are nested deeper than {DEEPEST} levels")
+        if self.depth >= DEEPEST_GROUP:
+            raise GrammarSyntaxError(f"Groups are nested deeper than {DEEPEST_GROUP} levels")
         self._items.append(0)
         self._alternatives.append(0)
         self.has_item = False
@@ -109,7 +110,7 @@ class Assembler:
     def close(self) -> None:
         """Close a group, which is then an item."""
         self.alternative()
-        self.program.append(Choose(self._alternatives.pop()))
+        self._choose(self._alternatives.pop())
         self._items.pop()
         self._items[-1] += 1
         self.has_item = True
@@ -117,8 +118,12 @@ class Assembler:
     def finish(self) -> Program:
         """End the body; gives its program."""
         self.alternative()
-        self.program.append(Choose(self._alternatives[-1]))
+        self._choose(self._alternatives[-1])
         return self.program
+
+    def _choose(self, alternatives: int) -> None:
+        if alternatives > 1:
+            self.program.append(Choose(alternatives))
 
 
 def references(program: Program) -> Iterable[str]:

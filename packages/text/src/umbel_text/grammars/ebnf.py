@@ -4,7 +4,7 @@ import re
 from typing import NamedTuple
 
 from umbel_text.grammars.assembly import (
-    LARGEST,
+    LONGEST_GRAMMAR,
     Assembler,
     Program,
     Reference,
@@ -60,7 +60,7 @@ def check_ebnf(grammar: str) -> Form:
 
     Gives what it matches.
     """
-    check_length(grammar, LARGEST)
+    check_length(grammar, LONGEST_GRAMMAR)
     return check_rules(_Reader(grammar).read(), ROOT)
 
 
@@ -123,7 +123,6 @@ class _Reader:
                 case "lookahead", _:
                     is_looking_ahead = True
                     self._check_complete(assembler)
-                    # What must follow is compiled as well: counted as if it did.
                     assembler.open()
                 case "sign", "(":
                     assembler.open()
@@ -135,6 +134,8 @@ class _Reader:
                         raise GrammarSyntaxError("Expect rule name")
                     assembler.close()
                     if is_looking_ahead and not assembler.depth:
+                        # What must follow is compiled, and not a part of this rule.
+                        assembler.repeat(0, 0)
                         break
                 case "sign", "|":
                     self._check_complete(assembler)
@@ -196,15 +197,15 @@ class _Reader:
             assembler.add(ANYTHING._replace(work=4 * sum(map(len, texts))))
         elif macro.endswith("Dispatch"):
             names = [token.text for token in arguments if token.kind == "name"]
-            targets = [name for name in names if name not in ARGUMENT_WORDS]
             assembler.open()
             assembler.add(ANYTHING._replace(work=50 + 2 * sum(map(len, texts))))
-            for target in targets:
-                assembler.alternative()
-                assembler.add(Reference(target))
+            for target in names:
+                if target not in ARGUMENT_WORDS:
+                    # What triggers a rule stands before it.
+                    assembler.alternative()
+                    assembler.add(A_TOKEN)
+                    assembler.add(Reference(target))
             assembler.close()
-            assembler.repeat(0, None)
-            assembler.has_item = True
         else:
             assembler.add(A_TOKEN)
 

@@ -5,7 +5,7 @@ needs about k times as long for each step, and a compiler that has to look at k 
 compile them.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import reduce
 from operator import or_
 from typing import NamedTuple
@@ -26,96 +26,103 @@ ENDLESS_TURNS = 12
 """What an ambiguous loop without limit multiplies the ways by, at most; as measured."""
 
 WAYS_PER_TURN = 6
-"""What each turn of an ambiguous loop with a limit multiplies the ways by, at most."""
+"""What each turn of an ambiguous loop with a limit adds to what that multiplies the ways by."""
 
 GROWTH = 8
 """What following a loop over what may be nothing multiplies the ways by."""
 
+FEW = 16
+"""A border that only so many characters can stand at is seldom met in a text."""
+
+SELDOM_TURNS = 2
+"""What an ambiguous loop multiplies the ways by if its border is seldom met."""
+
+LONGEST_HEAD = 256
+"""The characters of the beginning of a piece that are kept once it is part of another."""
+
 UNROLLED = 256
 """The copies that the compiler makes of what is repeated; beyond those it counts."""
 
-MOST_BEGINNINGS = 30_000
-"""The first characters of the pieces of a choice that are looked at; of more, the worst is taken."""
-
-DOUBLED = "a rule is followed by itself with nothing in between"
-
 WIDE = 100
-WIDE_WAYS = 3
+WIDE_WAYS = 4
 """Of a set of more characters than that, nearly every token is tried, which takes as much longer."""
 
 UNROLLED_EFFORT = 60
 """What the square of the work for the copies of an ambiguous loop is divided by, as measured."""
 
-MOST_WAYS = 64 * STEP
+MOST_WAYS = 80 * STEP
 """A step of the engine takes a second or so of a constraint that has as many."""
 
 MOST_WORK = 400_000
 """About the tenths of milliseconds that compiling takes, for a vocabulary of 50 000 tokens."""
 
 
+class Head(NamedTuple):
+    """How a piece can begin: a text, the characters that can follow it, and whether it may be over."""
+
+    text: str
+    next: int
+    may_end: bool = False
+
+    @property
+    def first(self) -> int:
+        """The characters that it can begin with."""
+        return bit(ord(self.text[0])) if self.text else self.next
+
+    def after(self, length: int) -> int:
+        """Give the characters that can follow the first `length` ones of the text."""
+        return bit(ord(self.text[length])) if len(self.text) > length else self.next
+
+
+Heads = tuple[Head, ...]
+"""How a piece can begin, with at most one head for each first character of a text."""
+
+
 class Form(NamedTuple):
     """What a piece of a grammar matches, and what it costs.
 
-    `first`, `second`, `rest` and `alphabet` are sets of characters, as bits: those that it can begin
-    with, those that can come next, those that can go on where it could also be over, and all of
-    them.  `shortest` and `longest` are lengths in characters.  `text` is what it matches if that is
-    one text.  `ways` is how many readings of a text it may keep open, `work` what
-    compiling it takes.  Of rules that need each other, `opens` and `closes` say that it may begin
-    or end with one of them, and `alone` has those that it may be and nothing more, as bits.
-    `grows` says that it ends with a loop over what may be nothing: what follows such a loop makes
-    the number of its readings grow with the text.
+    `heads` is how it can begin, `rest` how it can go on where it could also be over.  `final` and
+    `inner` are sets of characters, as bits: those that can be its last, and those that more can come
+    after.  `shortest` and `longest` are lengths in characters.  `ways` is how many readings of a
+    text it may keep open, `work` what compiling it takes.  `opens` and `closes` are
+    the rules that it may begin or end with, as bits, of those that need each other.  `grows` says that it ends with a loop over what may be nothing: what follows such
+    a loop makes the number of its readings grow with the text.
     """
 
-    first: int = 0
-    rest: int = 0
-    alphabet: int = 0
+    heads: Heads = ()
+    rest: Heads = ()
+    inner: int = 0
+    final: int = 0
     shortest: int = 0
     longest: int = 0
     ways: int = 1
     work: int = 0
-    opens: bool = False
-    closes: bool = False
-    alone: int = 0
-    second: int = 0
-    text: str | None = None
+    opens: int = 0
+    closes: int = 0
     grows: bool = False
+
+    @property
+    def first(self) -> int:
+        """The characters that it can begin with."""
+        return reduce(or_, (head.first for head in self.heads), 0)
+
+    @property
+    def alphabet(self) -> int:
+        """The characters that it can have anywhere."""
+        return self.inner | self.final
+
+    @property
+    def text(self) -> str | None:
+        """What it matches if that is one text."""
+        if not self.longest:
+            return ""
+        is_text = len(self.heads) == 1 and len(self.heads[0].text) == self.longest
+        return self.heads[0].text if is_text and self.is_fixed else None
 
     @property
     def is_fixed(self) -> bool:
         """Whether all that it matches is of one length, so that its end is never in question."""
         return self.shortest == self.longest
-
-
-NOTHING = Form(text="")
-
-ANYTHING = Form(EVERYTHING, EVERYTHING, EVERYTHING, 0, ENDLESS, 1, 50, second=EVERYTHING)
-"""Any text at all."""
-
-
-def characters(bits: int) -> Form:
-    """Give the form of one character out of a set."""
-    width = bits.bit_count()
-    return Form(bits, 0, bits, 1, 1, 1, 1 + width * 3 // 8)
-
-
-def literal(text: str) -> Form:
-    """Give the form of a text."""
-    if not text:
-        return NOTHING
-    alphabet = 0
-    for character in set(text):
-        alphabet |= bit(ord(character))
-    second = bit(ord(text[1])) if len(text) > 1 else 0
-    return Form(
-        bit(ord(text[0])),
-        0,
-        alphabet,
-        len(text),
-        len(text),
-        work=2 * len(text),
-        second=second,
-        text=text,
-    )
 
 
 def bit(code: int) -> int:
@@ -132,54 +139,138 @@ def span(low: int, high: int) -> int:
     return bits
 
 
+def any_of(bits: int) -> Heads:
+    """Give the heads of what begins with any character of a set."""
+    return (Head("", bits),) if bits else ()
+
+
+NOTHING = Form()
+
+ANYTHING = Form(
+    any_of(EVERYTHING), any_of(EVERYTHING), EVERYTHING, EVERYTHING, 0, ENDLESS, STEP, 50
+)
+"""Any text at all."""
+
+
+def characters(bits: int) -> Form:
+    """Give the form of one character out of a set."""
+    return Form(any_of(bits), (), 0, bits, 1, 1, work=1 + bits.bit_count() * 3 // 8)
+
+
+def literal(text: str) -> Form:
+    """Give the form of a text."""
+    if not text:
+        return NOTHING
+    inner = reduce(or_, (bit(ord(character)) for character in set(text[:-1])), 0)
+    size = len(text)
+    return Form((Head(text, 0, True),), (), inner, bit(ord(text[-1])), size, size, work=2 * size)
+
+
 def sequence(forms: Iterable[Form]) -> Form:
-    """Put pieces one after the other."""
-    whole = NOTHING
-    for form in forms:
-        whole = _followed(whole, form)
-    return whole
+    """Put pieces one after the other, of which there must be one."""
+    return reduce(_followed, forms)
 
 
 def _followed(one: Form, two: Form) -> Form:
-    if not one.longest:
-        return two._replace(
-            work=one.work + two.work, ways=max(one.ways, two.ways), alone=one.alone | two.alone
-        )
-    meets = one.rest | (one.first if not one.shortest else 0)
-    is_blurred = not one.is_fixed and bool(meets & two.first)
+    if not one.longest or not two.longest:
+        whole = two if two.longest else one
+        return whole._replace(work=one.work + two.work, ways=max(one.ways, two.ways))
+    turns = 0 if one.is_fixed else _turns_at(one, two)
     rest = two.rest
-    if is_blurred:
-        rest = one.alphabet | two.alphabet
-    elif not two.shortest:
-        rest |= one.rest | two.first
-    work = one.work + two.work
-    if is_blurred:
-        work += one.ways * two.work // STEP
+    if not two.shortest:
+        rest = _merged((*rest, *one.rest, *two.heads))
+    if turns and two.final & (one.inner | two.inner):
+        rest = any_of(one.alphabet | two.alphabet)
+    work = one.work + two.work + (one.ways * two.work // STEP if turns > SELDOM_TURNS else 0)
     return Form(
-        first=one.first | (0 if one.shortest else two.first),
-        second=one.second
-        | (two.first if one.shortest <= 1 else 0)
-        | (0 if one.shortest else two.second),
+        heads=_heads_of_both(one, two),
         rest=rest,
-        alphabet=one.alphabet | two.alphabet,
+        inner=one.alphabet | two.inner,
+        final=two.final | (0 if two.shortest else one.final),
         shortest=min(ENDLESS, one.shortest + two.shortest),
         longest=min(ENDLESS, one.longest + two.longest),
-        ways=min(ENDLESS, _ways_of_both(one, two, is_blurred)),
+        ways=min(ENDLESS, _ways_of_both(one, two, turns)),
         work=min(ENDLESS, work),
-        opens=one.opens or (two.opens and not one.shortest),
-        closes=two.closes or (one.closes and not two.shortest),
-        alone=(0 if two.shortest else one.alone) | (0 if one.shortest else two.alone),
+        opens=one.opens | (0 if one.shortest else two.opens),
+        closes=two.closes | (0 if two.shortest else one.closes),
         grows=two.grows or (one.grows and not two.shortest),
     )
 
 
-def _ways_of_both(one: Form, two: Form, is_blurred: bool) -> int:
+def _heads_of_both(one: Form, two: Form) -> Heads:
+    if not one.shortest:
+        return _merged((*one.heads, *two.heads))
+    text = one.text
+    if text is None or not two.shortest:
+        return tuple(_gone_on(head, two.first, may_end=not two.shortest) for head in one.heads)
+    return _merged(_cut(head._replace(text=text + head.text)) for head in two.heads)
+
+
+def _gone_on(head: Head, first: int, may_end: bool) -> Head:
+    """Give a head after which more may come, where its piece is over, that begins with `first`."""
+    return head._replace(next=head.next | first, may_end=may_end) if head.may_end else head
+
+
+def _cut(head: Head) -> Head:
+    """Keep the beginning of a text that is too long to be looked at again and again."""
+    if len(head.text) <= LONGEST_HEAD:
+        return head
+    return Head(head.text[:LONGEST_HEAD], head.after(LONGEST_HEAD))
+
+
+def _turns_at(one: Form, two: Form) -> int:
+    """Give how an ambiguous border multiplies the ways, 0 if the border is never in question."""
+    meets = one.rest if one.shortest else (*one.rest, *one.heads)
+    common = 0
+    for head in meets:
+        common |= reduce(or_, (_common(head, other) for other in two.heads), 0)
+    if not common:
+        return 0
+    is_seldom = min(common.bit_count(), one.final.bit_count()) <= FEW
+    return (
+        SELDOM_TURNS
+        if is_seldom or all(len(head.text) > 1 for head in two.heads)
+        else ENDLESS_TURNS
+    )
+
+
+def _common(one: Head, two: Head) -> int:
+    """Give the characters that both can have where the text that they share is over."""
+    length = _shared(one.text, two.text)
+    return one.after(length) & two.after(length)
+
+
+def _shared(one: str, two: str) -> int:
+    """Give how many characters two texts have in common before they differ."""
+    length = min(len(one), len(two))
+    if one[:length] == two[:length]:
+        return length
+    return next(index for index in range(length) if one[index] != two[index])
+
+
+def _merged(heads: Iterable[Head]) -> Heads:
+    """Make one head of those whose texts begin alike."""
+    merged: dict[str, Head] = {}
+    for head in dict.fromkeys(heads):
+        key = head.text[:1]
+        old = merged.get(key)
+        if old is None:
+            merged[key] = head
+            continue
+        text = head.text[: _shared(old.text, head.text)]
+        may_end = any(one.may_end and one.text == text for one in (old, head))
+        merged[key] = Head(text, old.after(len(text)) | head.after(len(text)), may_end)
+    return tuple(merged[key] for key in sorted(merged))
+
+
+def _ways_of_both(one: Form, two: Form, turns: int) -> int:
     """Give the ways of two pieces, whose border may be in question."""
     before = one.ways * (GROWTH if one.grows and two.longest else 1)
-    if not is_blurred:
+    if not turns:
         return max(before, two.ways)
     if one.closes and two.opens:
-        raise UnservableError(DOUBLED)
+        # A rule that is followed by itself with nothing in between.
+        return ENDLESS
     if not two.opens:
         return before + two.ways
     # A rule that goes on with itself is a loop; one that also begins so has an operator.
@@ -188,95 +279,75 @@ def _ways_of_both(one: Form, two: Form, is_blurred: bool) -> int:
 
 def choice(forms: Sequence[Form]) -> Form:
     """Leave the choice between pieces, of which there must be one."""
-    if len(forms) == 1:
-        return forms[0]
-    alphabet = reduce(or_, (form.alphabet for form in forms))
-    beginnings, are_alike = _beginnings(forms)
-    rest = _rest_of_choice(forms, beginnings)
+    rest, are_alike = _compared(forms)
     ways = max(form.ways for form in forms)
     if are_alike:
-        many = sum(form.ways for form in forms if form.ways > STEP)
-        ways = max(ways, many) + sum(form.ways for form in forms) // STEP
+        ways += sum(form.ways for form in forms) // STEP
     return Form(
-        first=reduce(or_, (form.first for form in forms)),
-        second=reduce(or_, (form.second for form in forms)),
-        rest=alphabet if rest is None else rest,
-        alphabet=alphabet,
+        heads=_merged(head for form in forms for head in form.heads),
+        rest=rest,
+        inner=reduce(or_, (form.inner for form in forms)),
+        final=reduce(or_, (form.final for form in forms)),
         shortest=min(form.shortest for form in forms),
         longest=max(form.longest for form in forms),
         ways=min(ENDLESS, ways),
         work=min(ENDLESS, sum(form.work for form in forms)),
-        opens=any(form.opens for form in forms),
-        closes=any(form.closes for form in forms),
-        alone=reduce(or_, (form.alone for form in forms)),
+        opens=reduce(or_, (form.opens for form in forms)),
+        closes=reduce(or_, (form.closes for form in forms)),
         grows=any(form.grows for form in forms),
     )
 
 
-class _Beginning(NamedTuple):
-    """What can follow a first character, by one piece or more."""
+class _Group:
+    """Pieces that begin with one text."""
 
-    second: int
-    is_over: bool
-    is_doubtful: bool = False
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.next = self.inner = self.final = 0
+        self.may_end = False
+
+    def add(self, head: Head, form: Form) -> None:
+        """Add a piece."""
+        self.next |= head.next
+        self.may_end = self.may_end or head.may_end
+        self.inner |= form.inner
+        self.final |= form.final
 
 
-def _beginnings(forms: Sequence[Form]) -> tuple[dict[int, _Beginning], bool]:
-    """Give what can follow each first character, and whether pieces other than texts share one."""
-    beginnings: dict[int, _Beginning] = {}
-    texts = others = 0
+def _compared(forms: Sequence[Form]) -> tuple[Heads, bool]:
+    """Give how the choice between pieces can go on where one could be over, and if any are alike.
+
+    Pieces are alike if a text can be the beginning of both, and not the whole of either.
+    """
+    rest = [head for form in forms for head in form.rest]
+    pieces = sorted(
+        ((head, form) for form in forms for head in form.heads), key=lambda piece: piece[0].text
+    )
+    more = 0
     are_alike = False
-    budget = MOST_BEGINNINGS
-    for form in forms:
-        is_text = form.text is not None
-        are_alike = are_alike or bool(form.first & (others if is_text else others | texts))
-        texts |= form.first if is_text else 0
-        others |= 0 if is_text else form.first
-        budget -= form.first.bit_count()
-        if budget < 0:
-            return {0: _Beginning(0, is_over=False, is_doubtful=True)}, True
-        for character in members(form.first):
-            old = beginnings.get(character)
-            if old is None:
-                beginnings[character] = _Beginning(form.second, form.shortest <= 1)
-                continue
-            # Texts are told apart by all of their characters.
-            is_doubtful = not is_text and bool(old.second & form.second)
-            beginnings[character] = _Beginning(
-                old.second | form.second,
-                old.is_over or form.shortest <= 1,
-                old.is_doubtful or is_doubtful,
-            )
-    return beginnings, are_alike
-
-
-def _rest_of_choice(forms: Sequence[Form], beginnings: Mapping[int, _Beginning]) -> int | None:
-    """Give what can go on where one of the pieces could be over, None if that is unknown."""
-    rest = 0
-    for form in forms:
-        rest |= form.rest
-    if forms[0].is_fixed and all(form[3:5] == forms[0][3:5] for form in forms):
-        return rest
-    for beginning in beginnings.values():
-        if beginning.is_doubtful:
-            return None
-        rest |= beginning.second if beginning.is_over else 0
-    above: list[str] = []
-    for text in sorted({form.text for form in forms if form.text}):
-        while above and not text.startswith(above[-1]):
+    above: list[_Group] = []
+    for head, form in pieces:
+        while above and not head.text.startswith(above[-1].text):
             above.pop()
-        if above:
-            rest |= bit(ord(text[len(above[-1])]))
-        above.append(text)
-    return rest
+        for group in above:
+            after = head.after(len(group.text))
+            more |= after if group.may_end else 0
+            if group.text == head.text and head.may_end:
+                more |= group.next
+            if after & group.next:
+                are_alike = True
+                if (group.final & form.inner) | (form.final & group.inner):
+                    more |= group.inner | group.final | form.alphabet
+        if not above or above[-1].text != head.text:
+            above.append(_Group(head.text))
+        above[-1].add(head, form)
+    if forms[0].is_fixed and all(_lengths(form) == _lengths(forms[0]) for form in forms):
+        more = 0
+    return _merged((*rest, *any_of(more))), are_alike
 
 
-def members(bits: int) -> Iterator[int]:
-    """Give the members of a set, as indices."""
-    while bits:
-        last = bits & -bits
-        yield last.bit_length() - 1
-        bits ^= last
+def _lengths(form: Form) -> tuple[int, int]:
+    return form.shortest, form.longest
 
 
 def repeated(form: Form, low: int, high: int | None, unrolls: bool = False) -> Form:
@@ -285,34 +356,36 @@ def repeated(form: Form, low: int, high: int | None, unrolls: bool = False) -> F
     `unrolls` says that the compiler makes copies of the whole piece.
     """
     if high == 0 or not form.longest:
-        return NOTHING._replace(alone=form.alone)
+        # What is never matched is compiled all the same.
+        return NOTHING._replace(ways=form.ways, work=form.work)
     is_looping = high is None or high > 1
-    is_blurred = is_looping and not form.is_fixed and bool(form.rest & form.first)
-    if is_blurred and form.closes and form.opens:
-        raise UnservableError(DOUBLED)
+    turns = _turns_at(form, form) if is_looping and not form.is_fixed else 0
     copies = _copies(low, high)
     longest = ENDLESS if high is None else min(ENDLESS, high * form.longest)
     rest = form.rest
-    if is_looping:
-        rest = form.alphabet if is_blurred else rest | (form.first if low != high else 0)
+    if is_looping and low != high:
+        rest = _merged((*rest, *form.heads))
+    if turns and form.final & form.alphabet:
+        rest = any_of(form.alphabet)
     if unrolls:
         work = form.work * max(1, copies)
-        work += work**2 // UNROLLED_EFFORT if copies and (is_blurred or not form.shortest) else 0
+        work += work**2 // UNROLLED_EFFORT if copies and (turns or not form.shortest) else 0
     else:
-        work = form.work + copies * (2 + form.first.bit_count() * 2)
-    return Form(
-        first=form.first,
-        second=form.second | (form.first if is_looping and form.shortest <= 1 else 0),
+        # The turns of a group are counted; those of a set of characters are written out.
+        work = form.work + (
+            copies * (2 + form.first.bit_count() * 2) if form.longest == 1 else copies
+        )
+    return form._replace(
+        heads=tuple(_gone_on(head, form.first, may_end=low < 2) for head in form.heads)
+        if is_looping
+        else form.heads,
         rest=rest,
-        alphabet=form.alphabet,
+        inner=form.alphabet if is_looping else form.inner,
         shortest=min(ENDLESS, low * form.shortest),
         longest=longest,
-        ways=min(ENDLESS, _ways_of_turns(form, low, high)),
+        ways=min(ENDLESS, _ways_of_turns(form, low, high, turns)),
         work=min(ENDLESS, work),
-        opens=form.opens,
-        closes=form.closes,
-        alone=form.alone,
-        grows=form.grows or (is_looping and not form.shortest and longest == ENDLESS),
+        grows=form.grows or (form.ways > 1 and not form.shortest and longest == ENDLESS),
     )
 
 
@@ -321,35 +394,46 @@ def _copies(low: int, high: int | None) -> int:
     return min(UNROLLED, counted) if counted > 1 else 0
 
 
-def _ways_of_turns(form: Form, low: int, high: int | None) -> int:
+def _ways_of_turns(form: Form, low: int, high: int | None, turns: int) -> int:
+    if turns and form.closes and form.opens:
+        return ENDLESS
     copies = _copies(low, high)
-    turns = _turns(form, low, high)
+    multiple = _multiple(form, low, high, turns)
     ways = 1
     if copies or form.longest > 1 or (high is not None and low != high):
         ways = STEP
-        if turns == 1:
-            # In a loop around this one, the copies go on from every place that it may begin at.
+        if multiple == 1:
+            # In a loop around this one, the copies go on from every place that it may begin at; twice
+            # the copies were seen to take half as long again.
             ways *= max(1, copies.bit_length() // 2)
-        if copies and form.first.bit_count() > WIDE:
+        if copies and form.ways == 1 and form.first.bit_count() > WIDE:
             ways *= WIDE_WAYS
-    return max(form.ways, ways) * turns
+    return max(form.ways, ways) * multiple
 
 
-def _turns(form: Form, low: int, high: int | None) -> int:
+def _multiple(form: Form, low: int, high: int | None, turns: int) -> int:
     """Give how many ways there are to tell the turns of a loop apart."""
-    is_blurred = not form.is_fixed and bool(form.rest & form.first)
-    is_rule = form.longest > 1 or form.ways >= STEP
     counted = low if high is None else high
-    turns = 1
-    if counted > 1 and (is_blurred or not form.shortest):
-        least = 1 if form.shortest else WAYS_PER_TURN // 2
-        turns = counted * max(least, min(WAYS_PER_TURN, form.longest // 4))
-    if high is None and is_rule and (is_blurred or not form.shortest):
-        endless = min(ENDLESS_TURNS, form.longest)
-        turns = max(turns, endless if form.shortest else 2 * ENDLESS_TURNS)
+    multiple = 1
+    if turns == SELDOM_TURNS:
+        multiple = SELDOM_TURNS
+    elif form.ways == 1 and high is None:
+        # A loop over plain loops is one of their characters.
+        multiple = 1
+    elif turns or not form.shortest:
+        if counted > 1:
+            # Short turns have few places to end at: one way for each four characters.
+            least = 1 if form.shortest else WAYS_PER_TURN // 2
+            multiple = counted * max(least, min(WAYS_PER_TURN, form.longest // 4))
+        if high is None and (form.longest > 1 or form.ways >= STEP):
+            endless = min(ENDLESS_TURNS, form.longest)
+            multiple = max(multiple, endless if form.shortest else 2 * ENDLESS_TURNS)
     if high != 1 and form.grows:
-        turns *= GROWTH
-    return min(ENDLESS, turns)
+        multiple *= GROWTH
+    if turns > SELDOM_TURNS and form.closes:
+        # A rule goes on with itself from every place that a turn may end at.
+        multiple *= ENDLESS_TURNS
+    return min(ENDLESS, multiple)
 
 
 def check_bearable(form: Form) -> None:

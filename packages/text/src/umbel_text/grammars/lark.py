@@ -6,10 +6,12 @@ become automata that may take a very long time to make.
 
 import json
 import re
+from functools import reduce
+from operator import or_
 from typing import NamedTuple
 
 from umbel_text.grammars.assembly import (
-    LARGEST,
+    LONGEST_GRAMMAR,
     Assembler,
     Program,
     Reference,
@@ -17,7 +19,16 @@ from umbel_text.grammars.assembly import (
     evaluate,
 )
 from umbel_text.grammars.errors import GrammarSyntaxError, UnservableError
-from umbel_text.grammars.forms import Form, characters, literal, span
+from umbel_text.grammars.forms import (
+    EVERYTHING,
+    Form,
+    any_of,
+    bit,
+    characters,
+    literal,
+    sequence,
+    span,
+)
 from umbel_text.grammars.regex import QUANTIFIERS, read_regex
 from umbel_text.grammars.rules import check_rules
 from umbel_text.grammars.schemas import check_schema
@@ -88,7 +99,7 @@ END = Token("end", "")
 
 def check_lark(grammar: str) -> None:
     """Refuse a grammar that is none (GrammarSyntaxError) or cannot be borne (UnservableError)."""
-    check_length(grammar, LARGEST)
+    check_length(grammar, LONGEST_GRAMMAR)
     check_rules(_Reader(grammar).read(), START)
 
 
@@ -234,8 +245,7 @@ class _Reader:
                         raise GrammarSyntaxError(f"unexpected '{bracket}'")
                     assembler.close()
                     if bracket == "]":
-                        assembler.repeat(0, 1)
-                        assembler.has_item = True
+                        assembler.repeat(0, 1, again=True)
                 case "sign", "|":
                     assembler.alternative()
                 case "sign", "->":
@@ -310,15 +320,10 @@ def _literal(quoted: str) -> Form:
         text = json.loads(quoted.removesuffix("i"))
     except ValueError:
         raise GrammarSyntaxError("invalid string literal") from None
-    if not quoted.endswith("i"):
+    if not text or not quoted.endswith("i"):
         return literal(text)
-    form = literal(text.lower())
-    other = literal(text.upper())
-    return form._replace(
-        first=form.first | other.first,
-        second=form.second | other.second,
-        alphabet=form.alphabet | other.alphabet,
-        text=None,
+    return sequence(
+        characters(bit(ord(lower[0])) | bit(ord(lower.upper()[0]))) for lower in text.lower()
     )
 
 
@@ -334,15 +339,15 @@ def _regex(token: str) -> Form:
     if not set(flags) <= set("isu"):
         raise GrammarSyntaxError("regular-expression flag is not supported")
     is_automaton = "i" in flags
-    form = evaluate(read_regex(pattern, is_automaton), {}, is_automaton)
+    dot = EVERYTHING if "s" in flags else EVERYTHING & ~bit(ord("\n"))
+    form = evaluate(read_regex(pattern, is_automaton, dot), {}, is_automaton)
     if not is_automaton:
         return form
     return form._replace(
-        first=_folded(form.first),
-        second=_folded(form.second),
-        rest=_folded(form.rest),
-        alphabet=_folded(form.alphabet),
-        text=None,
+        heads=any_of(_folded(form.first)),
+        rest=any_of(_folded(reduce(or_, (head.first for head in form.rest), 0))),
+        inner=_folded(form.inner),
+        final=_folded(form.final),
     )
 
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from string import ascii_letters
 
-from umbel_text.grammars.assembly import LARGEST_REGEX, Assembler, Program, check_length
+from umbel_text.grammars.assembly import LONGEST_REGEX, Assembler, Program, check_length
 from umbel_text.grammars.errors import GrammarSyntaxError, UnservableError
 from umbel_text.grammars.escapes import LAST_CODE, SIGNS, read_escape
 from umbel_text.grammars.forms import EVERYTHING, NOTHING, OTHERS, bit, characters, literal, span
@@ -27,8 +27,8 @@ CLASSES = {
 }
 
 PLAIN = re.compile(r"[^\^$\[(){*+?|\\.]+")
-COUNT = re.compile(r"\{([0-9]+)(?:(,)([0-9]*))?\}")
-SPACED_COUNT = re.compile(r"\{ *([0-9]+) *(?:(,) *([0-9]*) *)?\}")
+COUNT = re.compile(r"\{([0-9]{1,18})(?:(,)([0-9]{0,18}))?\}")
+SPACED_COUNT = re.compile(r"\{ *([0-9]{1,18}) *(?:(,) *([0-9]{0,18}) *)?\}")
 GROUP_NAME = re.compile(r"<[A-Za-z]*>")
 WIDER_GROUP_NAME = re.compile(r"P?<[A-Za-z0-9_]*>")
 IGNORING_CASE = "(?i)"
@@ -41,20 +41,21 @@ SIGNS_OF_MORE = ("{", "*", "+", "?")
 QUANTIFIERS = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 
 
-def read_regex(pattern: str, is_automaton: bool = False) -> Program:
+def read_regex(pattern: str, is_automaton: bool = False, dot: int = EVERYTHING) -> Program:
     """Read a regular expression; raises GrammarSyntaxError for what is none.
 
     One that is too long is refused with UnservableError.  `is_automaton` says that xgrammar makes an
     automaton of it (fsm_builder.cc): for those it reads some more, and passes over what is only
-    looked ahead at.
+    looked ahead at.  `dot` has the characters that a dot stands for.
     """
-    check_length(pattern, LARGEST_REGEX)
-    return _Reader(pattern, is_automaton).read()
+    check_length(pattern, LONGEST_REGEX)
+    return _Reader(pattern, is_automaton, dot).read()
 
 
 class _Reader:
-    def __init__(self, pattern: str, is_automaton: bool) -> None:
+    def __init__(self, pattern: str, is_automaton: bool, dot: int) -> None:
         self._pattern = pattern
+        self._dot = dot
         self._is_automaton = is_automaton
         self._position = 0
         if is_automaton and pattern.startswith(IGNORING_CASE):
@@ -83,7 +84,7 @@ class _Reader:
                     self._read_escape()
                 case ".":
                     self._position += 1
-                    assembler.add(characters(EVERYTHING))
+                    assembler.add(characters(self._dot))
                 case _:
                     self._read_plain()
         if assembler.depth:
@@ -167,11 +168,10 @@ class _Reader:
         else:
             low, high = QUANTIFIERS[character]
             self._position += 1
-        self._assembler.repeat(low, high)
+        self._assembler.repeat(low, high, again=self._is_automaton)
         # What asks for the shortest match is the same to a parser.
         if self._pattern[self._position : self._position + 1] == "?":
             self._position += 1
-        self._assembler.has_item = self._is_automaton
         if (
             not self._is_automaton
             and self._pattern[self._position : self._position + 1] in SIGNS_OF_MORE
@@ -185,8 +185,6 @@ class _Reader:
             raise self._fault("Invalid repetition count.")
         self._position = match.end()
         low, comma, high = match.groups()
-        if max(len(low), len(high or "")) > 18:
-            raise self._fault("Invalid repetition count.")
         if comma is None:
             return int(low), int(low)
         return int(low), int(high) if high else None

@@ -2,16 +2,18 @@
 
 from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import reduce
+from operator import or_
 
 from umbel_text.grammars.assembly import Program, evaluate, references
 from umbel_text.grammars.errors import GrammarSyntaxError, UnservableError
-from umbel_text.grammars.forms import ENDLESS, STEP, Form, check_bearable, members
+from umbel_text.grammars.forms import ENDLESS, STEP, Form, any_of, check_bearable
 
 MOST_RULES = 2048
 """The rules of a grammar; with 10 000 in a row the engine stands still for seconds."""
 
-MOST_ROUNDS = 8
-"""How often rules that need each other are gone through; more than a few are never needed."""
+MOST_STEPS = 60_000
+"""The instructions that going through rules that need each other may take."""
 
 
 def check_rules(rules: Mapping[str, Program], root: str) -> Form:
@@ -28,9 +30,9 @@ def check_rules(rules: Mapping[str, Program], root: str) -> Form:
             check_bearable(form)
             # A rule is compiled once, however often it is named.
             work += form.work
-            forms[name] = form._replace(opens=False, closes=False, alone=0, work=0)
+            forms[name] = form._replace(opens=0, closes=0, work=0)
     check_bearable(Form(work=work))
-    if not forms[root].first and forms[root].shortest:
+    if not forms[root].heads and forms[root].shortest:
         raise UnservableError("no text can begin it")
     return forms[root]._replace(work=work)
 
@@ -41,53 +43,69 @@ def _evaluate(
     """Give the forms of rules that need each other, out of those of the rules below them."""
     if len(group) == 1 and group[0] not in references(rules[group[0]]):
         return {group[0]: evaluate(rules[group[0]], forms)}
+    numbers = {name: index for index, name in enumerate(group)}
     # From below: nothing is known to be possible until a rule shows it.
-    nothing = Form(shortest=ENDLESS)
-    own = {name: _as_seen(nothing, index) for index, name in enumerate(group)}
-    for _ in range(MOST_ROUNDS):
-        known = ChainMap(own, forms)
-        whole = {name: evaluate(rules[name], known) for name in group}
-        before = own
-        own = {name: _as_seen(whole[name], index) for index, name in enumerate(group)}
-        if own == before:
-            _check_distinct([form.alone for form in whole.values()])
-            return whole
-    raise UnservableError("its rules are too entangled")
+    own = {name: _as_seen(Form(shortest=ENDLESS), 1 << numbers[name]) for name in group}
+    whole = _settled(own, rules, forms)
+    if not all(form.heads for form in whole.values()):
+        # The stack of the compiler overflows at some of those.
+        raise UnservableError("a rule that needs itself has no text")
+    opening = _reaching_themselves([whole[name].opens for name in group])
+    closing = _reaching_themselves([whole[name].closes for name in group])
+    for name, index in numbers.items():
+        own[name] = own[name]._replace(opens=opening & 1 << index, closes=closing & 1 << index)
+    known = ChainMap(own, forms)
+    return {name: evaluate(rules[name], known) for name in group}
 
 
-def _as_seen(form: Form, index: int) -> Form:
-    """Give what the other rules of a group see of one."""
-    shortest = form.shortest if form.shortest in (0, ENDLESS) else 1
+def _settled(
+    own: dict[str, Form], rules: Mapping[str, Program], forms: dict[str, Form]
+) -> dict[str, Form]:
+    """Go through rules that need each other until none changes, which `own` has as others see them."""
+    whole: dict[str, Form] = {}
+    known = ChainMap(own, forms)
+    needed = {name: set(references(rules[name])) & own.keys() for name in own}
+    changed = set(own)
+    steps = 0
+    while changed:
+        before, changed = changed, set()
+        for name, needs in needed.items():
+            if name in whole and needs.isdisjoint(before | changed):
+                continue
+            steps += len(rules[name])
+            if steps > MOST_STEPS:
+                raise UnservableError("its rules are too entangled")
+            whole[name] = evaluate(rules[name], known)
+            seen = _as_seen(whole[name], own[name].opens)
+            if seen != own[name]:
+                own[name] = seen
+                changed.add(name)
+    return whole
+
+
+def _as_seen(form: Form, itself: int) -> Form:
+    """Give what the other rules of a group see of one, which is the only one in the set `itself`."""
     return Form(
-        form.first,
-        form.rest,
-        form.alphabet,
-        shortest,
-        ENDLESS,
-        STEP,
-        0,
-        True,
-        True,
-        1 << index,
-        form.second,
+        heads=any_of(form.first),
+        rest=any_of(reduce(or_, (head.first for head in form.rest), 0)),
+        inner=form.inner,
+        final=form.final,
+        shortest=form.shortest if form.shortest in (0, ENDLESS) else 1,
+        longest=ENDLESS,
+        ways=STEP,
+        opens=itself,
+        closes=itself,
     )
 
 
-def _check_distinct(alone: Sequence[int]) -> None:
-    """Refuse rules that may be each other and nothing more: xgrammar's stack overflows at some."""
-    left = [bits.bit_count() for bits in alone]
-    needing: list[list[int]] = [[] for _ in alone]
-    for index, bits in enumerate(alone):
-        for other in members(bits):
-            needing[other].append(index)
-    ends = [index for index, count in enumerate(left) if not count]
-    for index in ends:
-        for other in needing[index]:
-            left[other] -= 1
-            if not left[other]:
-                ends.append(other)
-    if len(ends) < len(alone):
-        raise UnservableError("a rule may be nothing but itself")
+def _reaching_themselves(edges: Sequence[int]) -> int:
+    """Give the members of a graph that lie on a way back to themselves."""
+    reached = list(edges)
+    for middle, beyond in enumerate(reached):
+        for index, bits in enumerate(reached):
+            if bits >> middle & 1:
+                reached[index] |= beyond
+    return sum(1 << index for index, bits in enumerate(reached) if bits >> index & 1)
 
 
 class _Visit:

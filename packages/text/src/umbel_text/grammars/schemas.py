@@ -13,14 +13,18 @@ from umbel_text.grammars.forms import (
     STEP,
     UNROLLED,
     Form,
+    any_of,
     bit,
     check_bearable,
     span,
 )
 from umbel_text.grammars.regex import SPACED_COUNT, read_regex
 
-DEEPEST = 64
+DEEPEST_SCHEMA = 64
 """How deep objects and arrays may nest in a schema (vllm/sampling_params.py)."""
+
+LONGEST_PATTERNS = 32 * 1024
+"""Characters of all patterns of a schema; more take noticeable time to read."""
 
 LENGTH_WORK = 15
 """What a string's limit takes to compile, per character; each limit is compiled once."""
@@ -38,14 +42,20 @@ EASY = re.compile(
 )
 """Patterns that xgrammar makes one automaton of; others become rules."""
 
+BY_NAME = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
+"""Keywords whose objects have a schema for each name."""
+
+VALUES = frozenset({"const", "default", "enum", "examples"})
+"""Keywords that have values rather than schemas."""
+
 VALUE = Form(
-    first=span(0x30, 0x39) | sum(bit(ord(sign)) for sign in '{["-tfn \t\r\n'),
-    rest=span(0x30, 0x39) | sum(bit(ord(sign)) for sign in ".eE+- \t\r\n"),
-    alphabet=EVERYTHING,
+    heads=any_of(span(0x30, 0x39) | sum(bit(ord(sign)) for sign in '{["-tfn \t\r\n')),
+    rest=any_of(span(0x30, 0x39) | sum(bit(ord(sign)) for sign in ".eE+- \t\r\n")),
+    inner=EVERYTHING,
+    final=span(0x30, 0x39) | sum(bit(ord(sign)) for sign in '}]"el \t\r\n'),
     shortest=1,
     longest=ENDLESS,
     ways=STEP,
-    second=EVERYTHING,
 )
 """Any JSON value."""
 
@@ -80,29 +90,72 @@ def check_schema_work(schema: object, is_json: bool = True) -> None:
             break
     work += sum(LENGTH_WORK * min(UNROLLED, max(low, high)) for low, high in limits)
     check_bearable(Form(work=work))
+    length = sum(map(len, patterns))
+    if length > LONGEST_PATTERNS:
+        raise UnservableError(
+            f"its patterns have {length} characters, more than {LONGEST_PATTERNS}"
+        )
     for pattern in patterns:
         work += _pattern_work(pattern, is_json)
         check_bearable(Form(work=work))
 
 
 def _nodes(schema: object) -> Iterator[Mapping[str, object]]:
-    """Give every object in a schema that is not empty; refuses one that is nested too deeply."""
-    level: list[object] = [schema]
-    for _ in range(DEEPEST + 1):
-        yield from (node for node in level if isinstance(node, Mapping) and node)
-        level = [inner for node in level for inner in _inner(node)]
+    """Give every schema in a schema that is not empty; refuses what is nested too deeply."""
+    references = _references(schema)
+    level: list[tuple[object, bool]] = [(schema, False)]
+    while level:
+        below: list[tuple[object, bool]] = []
+        for node, is_by_name in level:
+            if isinstance(node, Mapping):
+                if node and not is_by_name:
+                    yield node
+                below += [
+                    (inner, not is_by_name and name in BY_NAME)
+                    for name, inner in node.items()
+                    if is_by_name or not _is_value(name, references)
+                ]
+            elif isinstance(node, list):
+                below += [(inner, False) for inner in node]
+        level = below
+
+
+def _is_value(name: str, references: str) -> bool:
+    """Say whether what a keyword has is no schema, and nothing refers to it as to one."""
+    return (name in VALUES or name.startswith("x-")) and f"/{name}" not in references
+
+
+def _references(schema: object) -> str:
+    """Give all references in a schema, one after the other; refuses one nested too deeply."""
+    if is_deeper(schema, DEEPEST_SCHEMA):
+        raise UnservableError(
+            f"objects and arrays are nested more than {DEEPEST_SCHEMA} levels deep"
+        )
+    level, references = [schema], []
+    while level:
+        found = [node.get("$ref") for node in level if isinstance(node, Mapping)]
+        references += [reference for reference in found if isinstance(reference, str)]
+        level = [child for node in level for child in _children(node)]
+    return "\n".join(references)
+
+
+def is_deeper(value: object, deepest: int) -> bool:
+    """Say whether the objects and arrays of a value nest more than so deep."""
+    level = [value]
+    for _ in range(deepest):
+        level = [child for node in level for child in _children(node)]
         if not level:
-            return
-    raise UnservableError(f"objects and arrays are nested more than {DEEPEST} levels deep")
+            return False
+    return True
 
 
-def _inner(node: object) -> list[object]:
+def _children(node: object) -> list[object]:
     inner: list[object] = []
     if isinstance(node, Mapping):
         inner = list(node.values())
     elif isinstance(node, list):
         inner = node
-    return [value for value in inner if isinstance(value, (Mapping, list))]
+    return [child for child in inner if isinstance(child, (Mapping, list))]
 
 
 def _number(node: Mapping[str, object], name: str) -> int:
@@ -112,7 +165,10 @@ def _number(node: Mapping[str, object], name: str) -> int:
 
 def _patterns(node: Mapping[str, object]) -> Iterator[str]:
     pattern = node.get("pattern")
-    if isinstance(pattern, str):
+    types = node.get("type", "string")
+    if isinstance(pattern, str) and (
+        "string" in types if isinstance(types, list) else types == "string"
+    ):
         yield pattern
     by_pattern = node.get("patternProperties")
     if isinstance(by_pattern, Mapping):

@@ -10,6 +10,7 @@ from umbel_text.grammars.forms import (
     EVERYTHING,
     STEP,
     Form,
+    any_of,
     check_bearable,
     choice,
     literal,
@@ -27,7 +28,7 @@ LOOPS: dict[str, tuple[int, int | None]] = {
     "plus": (1, None),
     "star": (0, None),
 }
-SCHEMAS = ("json_schema", "qwen_xml_parameter")
+NAMES_OF_SCHEMAS = ("schema", "json_schema")
 
 
 def check_tag(tag: Node) -> None:
@@ -37,12 +38,14 @@ def check_tag(tag: Node) -> None:
     by recursion.
     """
     nodes = list(_nodes(tag))
-    schemas = [node[name] for node in nodes for name in ("schema", "json_schema") if name in node]
-    is_json = all(
-        node.get("style", "json") == "json" and node.get("type") != "qwen_xml_parameter"
-        for node in nodes
-    )
-    check_schema_work(schemas, is_json)
+    for is_json in (True, False):
+        schemas = [
+            node[name]
+            for node in nodes
+            for name in NAMES_OF_SCHEMAS
+            if name in node and _is_json(node) == is_json
+        ]
+        check_schema_work(schemas, is_json)
     kinds = {node.get("type") for node in nodes if isinstance(node.get("type"), str)}
     if {"repeat", "token_dispatch"} <= kinds:
         raise UnservableError("a repeated dispatch on tokens is not served")
@@ -59,9 +62,14 @@ def _nodes(value: object) -> Iterator[Node]:
         node = pending.pop()
         if isinstance(node, Mapping):
             yield node
-            pending += node.values()
+            pending += [inner for name, inner in node.items() if name not in NAMES_OF_SCHEMAS]
         elif isinstance(node, list):
             pending += node
+
+
+def _is_json(node: Node) -> bool:
+    """Say whether the values that a schema in a node is for are written as JSON."""
+    return node.get("style", "json") == "json" and node.get("type") != "qwen_xml_parameter"
 
 
 def _legacy(item: object) -> Form:
@@ -77,8 +85,11 @@ def _form(value: object) -> Form:
         case "const_string":
             return literal(_text(node, "value"))
         case "json_schema" | "qwen_xml_parameter":
-            is_json = kind == "json_schema" and node.get("style", "json") == "json"
-            return VALUE if is_json else VALUE._replace(first=EVERYTHING, rest=EVERYTHING)
+            return (
+                VALUE
+                if _is_json(node)
+                else VALUE._replace(heads=any_of(EVERYTHING), rest=any_of(EVERYTHING))
+            )
         case "any_text" | "any_tokens":
             return ANYTHING
         case "token" | "exclude_token":
@@ -143,10 +154,16 @@ def _dispatched(forms: Sequence[Form]) -> Form:
 
 
 def _limits(node: Node) -> tuple[int, int | None]:
-    low, high = node.get("min"), node.get("max")
-    if not isinstance(low, int) or not isinstance(high, int) or low < 0 or low > MOST_TURNS:
-        raise GrammarSyntaxError("the limits of a repetition must be numbers")
-    return low, high if 0 <= high <= MOST_TURNS else None
+    limits: list[int] = []
+    for name in ("min", "max"):
+        limit = node.get(name)
+        if not isinstance(limit, (int, float)) or limit != limit // 1 or limit > MOST_TURNS:
+            raise GrammarSyntaxError("the limits of a repetition must be whole numbers")
+        limits.append(int(limit))
+    low, high = limits
+    if low < 0 or high < -1:
+        raise GrammarSyntaxError("the limits of a repetition must not be negative")
+    return low, None if high == -1 else high
 
 
 def _node(value: object) -> Node:
