@@ -98,6 +98,8 @@ def main() -> int:
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", datefmt="%H:%M:%S"
     )
+    # How engines come up is for the supervisor to tell.
+    logging.getLogger("umbel_engine.handshake").setLevel(logging.WARNING)
     # Nothing beyond the line may be taken in: what comes then is the end.
     line = b""
     while not line.endswith(b"\n"):
