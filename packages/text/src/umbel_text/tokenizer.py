@@ -10,6 +10,7 @@ from typing import TypeVar
 import tokenizers
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 
+from umbel_text.encoders import encoder_of
 from umbel_text.errors import (
     InvalidRequestError,
     InvalidTextError,
@@ -131,6 +132,7 @@ class Tokenizer:
         eos_token = self.special_tokens.get("eos_token")
         self.eos_token_id = None if eos_token is None else backend.token_to_id(eos_token)
         """The token that ends a sequence; None when the model's files name none."""
+        self._encode = encoder_of(backend)
         self._space_marker = _space_marker(backend)
         self._cached_text = lru_cache(CACHED_TEXTS)(self._text)
 
@@ -159,13 +161,9 @@ class Tokenizer:
         Raises InvalidTextError for a text with lone surrogates.
         """
         try:
-            # Only the batch methods let go of the interpreter's lock.
-            (encoding,) = self.backend.encode_batch_fast(
-                [text], add_special_tokens=add_special_tokens
-            )
-        except TypeError as error:
+            return self._encode(text, add_special_tokens)
+        except (TypeError, UnicodeEncodeError) as error:
             raise InvalidTextError from error
-        return encoding.ids
 
     def encode_end(
         self, text: str, add_special_tokens: bool = True, keep: int | None = None

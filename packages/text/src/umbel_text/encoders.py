@@ -1,0 +1,79 @@
+"""From text to token ids: with the package fastokens where that is installed, else with tokenizers.
+
+fastokens takes a quarter of the time for a short prompt, and a sixth for a long one.
+"""
+
+import importlib
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+import tokenizers
+
+logger = logging.getLogger(__name__)
+
+Encode = Callable[[str, bool], list[int]]
+"""Gives the token ids of a text, with or without the special tokens that a prompt gets.
+
+Other threads run meanwhile.  Raises TypeError or UnicodeEncodeError for a text with lone surrogates.
+"""
+
+PROBES = (
+    "",
+    "Hello, world! It's 12:34:56 on the 1st of May.",
+    "  two  spaces\tand\ttabs\r\n\n\nlines   ",
+    "def f(x):\n    return {'a': [x ** 2, -1.5e-7]}  # ok?",
+    "H\u00e9llo \u0434\u043e\u0431\u0440\u043e \u5b66\u751f \u0639\u0631\u0628\u064a \u0939\u093f\u0928\u094d\u0926\u0940 \ud55c\uad6d\uc5b4",
+    "\U0001f642\u200d\u2194\ufe0f e\u0301 \ufb01 \u0130 \u00a0 \u3000 \x00\x7f",
+    "'S 'll don't WE'RE _snake_case camelCase 1234567890",
+)
+"""Texts that both packages must give the same tokens for."""
+
+
+class Encoding(Protocol):
+    """What either package gives for a text."""
+
+    @property
+    def ids(self) -> list[int]: ...
+
+
+class FastTokenizer(Protocol):
+    """As much as is used of a tokenizer of fastokens."""
+
+    def encode(self, text: str, add_special_tokens: bool) -> Encoding: ...
+
+
+def encoder_of(backend: tokenizers.Tokenizer) -> Encode:
+    """Give the quickest way to encode as a tokenizer does."""
+
+    def encode(text: str, add_special_tokens: bool) -> list[int]:
+        # Only the batch methods let go of the interpreter's lock.
+        (encoding,) = backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)
+        return encoding.ids
+
+    return fast_encoder_of(backend, encode) or encode
+
+
+def fast_encoder_of(backend: tokenizers.Tokenizer, encode: Encode) -> Encode | None:
+    """Give an encoder of fastokens; None where it is not installed, or would not do the same."""
+    try:
+        package = importlib.import_module("fastokens")
+    except ImportError:
+        return None
+    try:
+        fast: FastTokenizer = package.Tokenizer.from_json_str(backend.to_str())
+    except Exception as error:
+        # It does not know every kind of tokenizer.
+        logger.info("fastokens is not used: %s", error)
+        return None
+
+    def encode_fast(text: str, add_special_tokens: bool) -> list[int]:
+        return fast.encode(text, add_special_tokens).ids
+
+    contents = [token.content for token in backend.get_added_tokens_decoder().values()]
+    for text in (*PROBES, " ".join(contents), "".join(f"{content}\n" for content in contents)):
+        for adds in (False, True):
+            if encode_fast(text, adds) != encode(text, adds):
+                logger.warning("fastokens is not used: it tokenizes %.80r differently", text)
+                return None
+    return encode_fast
