@@ -328,10 +328,10 @@ class EncodedRequest:
     def __init__(self, request: EngineCoreRequest) -> None:
         encode = _encoder.encode
         fields = msgspec.structs.astuple(request)
-        self._middle = encode(fields[1]) + encode(fields[2])
+        self._middle = encode(fields[1:3])[len(_MIDDLE_HEADER) :]
         self._params = request.sampling_params
         self._params_bytes = encode(request.sampling_params)
-        self._tail = b"".join(encode(field) for field in fields[4:])
+        self._tail = encode(fields[4:])[len(_TAIL_HEADER) :]
 
     def payload(self, request_id: str, seed: int | None) -> bytes:
         """Give the MessagePack payload of the child with this id and seed."""
@@ -345,3 +345,5 @@ class EncodedRequest:
 
 _encoder = msgspec.msgpack.Encoder()
 _REQUEST_HEADER = b"\xdc\x00\x16"  # an array of 22 elements
+_MIDDLE_HEADER = b"\x92"  # of 2
+_TAIL_HEADER = b"\xdc\x00\x12"  # of 18
