@@ -41,7 +41,6 @@ DROPPED_FLAGS = {
     "--tool-call-parser": 1,
     "--seed": 1,
     "--host": 1,
-    "--api-server-count": 1,
     "--data_parallel_size": 1,
     "--disable-uvicorn-access-log": 0,
     "--show-hidden-metrics-for-version": 1,
