@@ -77,6 +77,7 @@ class Exchange:
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.ROUTER)
         self._socket.linger = 0
+        self._socket.rcvhwm = self._socket.sndhwm = 0
         self._socket.bind(address)
         self._members: set[bytes] = set()
         self._reader = Reader(self._socket, self._pass_on)
@@ -131,6 +132,7 @@ class Line:
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.DEALER)
         self._socket.linger = 0
+        self._socket.rcvhwm = self._socket.sndhwm = 0
         self._socket.identity = str(index).encode()
         self._socket.connect(address)
         self._reader = Reader(self._socket, self._receive)
