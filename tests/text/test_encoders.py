@@ -44,7 +44,7 @@ def test_tokenizers_is_used_where_it_is_not(byte_level: Tokenizer) -> None:
 def test_a_tokenizer_that_fastokens_does_not_know_is_left_to_tokenizers(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level(logging.INFO, "umbel_text")
+    caplog.set_level(logging.DEBUG, "umbel_text")
     backend = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0, "?": 1}, unk_token="?"))
     backend.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
     assert encoder_of(backend)("a b", False) == [0, 1]

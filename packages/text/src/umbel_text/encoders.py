@@ -63,8 +63,8 @@ def fast_encoder_of(backend: tokenizers.Tokenizer, encode: Encode) -> Encode | N
     try:
         fast: FastTokenizer = package.Tokenizer.from_json_str(backend.to_str())
     except Exception as error:
-        # It does not know every kind of tokenizer.
-        logger.info("fastokens is not used: %s", error)
+        # It does not know every kind of tokenizer, which is nothing to worry anybody with.
+        logger.debug("fastokens is not used: %s", error)
         return None
 
     def encode_fast(text: str, add_special_tokens: bool) -> list[int]:
