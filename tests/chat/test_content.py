@@ -151,7 +151,6 @@ def test_text_parts_are_joined_with_line_breaks_and_empty_ones_leave_none() -> N
         {"type": "image_url"},
         {"image_url": "data:,"},
         {"type": "input_image", "image_url": "x"},
-        {"type": "image_embeds", "image_embeds": None, "uuid": "u"},
         {"type": "input_audio", "input_audio": {"data": "", "format": "wav"}},
         {"type": "audio_url", "audio_url": {"url": "x"}},
         {"type": "video_url", "video_url": {"url": "x"}},
@@ -176,11 +175,13 @@ def test_media_are_refused_in_the_name_of_the_model(part: object) -> None:
         ({"type": "text", "text": 5}, "messages.0.content.0.text must be a string.", None),
         ({"type": "input_text", "text": None}, "messages.0.content.0.text must be a string.", None),
         ({"type": "tool_reference"}, "messages.0.content.0.name must be a string.", None),
+        ({"type": "image_embeds", "image_embeds": "eA=="}, "The model is not multimodal.", None),
         (
             {"type": "file", "file": {"file_id": "x"}},
-            "Unsupported chat content part type: 'file'. Supported types: input_text, "
-            "output_text, refusal, text, thinking, tool_reference.",
-            None,
+            "Unsupported chat content part type: 'file'. Supported types: audio_embeds, audio_url, "
+            "image_embeds, image_pil, image_url, input_audio, input_image, input_text, output_text, "
+            "prompt_embeds, refusal, text, thinking, tool_reference, video_embeds, video_url.",
+            "type",
         ),
         (
             {"type": "prompt_embeds", "data": "eA=="},

@@ -546,6 +546,8 @@ def test_a_structural_tag_that_would_harm_the_engine_is_refused(fields: dict[str
         {"type": "dispatch", "rules": [["<a>"]]},
         {"type": "regex", "pattern": "("},
         {"type": "grammar", "grammar": "root ::= a"},
+        {"type": "json_schema", "json_schema": 5},
+        {"type": "qwen_xml_parameter"},
     ],
     ids=lambda fields: str(fields)[:40],
 )

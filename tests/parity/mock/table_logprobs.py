@@ -57,6 +57,11 @@ SAMPLES = [
     *both("logprobs that the engine left out", say("Hello", hidden=True), logprobs=1),
     *both("logprobs that the engine left out, streamed", say("Hello", hidden=True), logprobs=1, stream=True),
     *chats("logprobs with token ids", *TWO, logprobs=True, return_token_ids=True),
+    *chats("logprobs of no token", say(finish="abort"), say("Hello"), logprobs=True),
+    *completions("logprobs of no token", say(finish="abort"), say("Hello"), logprobs=1),
+    *chats("logprobs of an end without a token", say("Hello", (), finish="abort"), say(" world"), logprobs=True, return_token_ids=True),
+    *completions("logprobs of an end without a token", say("Hello", (), finish="abort"), say(" world"), logprobs=1),
+    *completions("logprobs of no token, echoed", say(finish="abort"), say("Hello"), logprobs=1, echo=True),
 ]
 
 PROMPTS = [

@@ -159,6 +159,13 @@ CONSTRAINTS = [
     *refused("a schema that is missing", response_format={"type": "json_schema"}),
     *refused("an unknown format", response_format={"type": "xml"}),
     *refused("a format without a type", response_format={}),
+    *refused("a structural tag that is no text", structured_outputs={"structural_tag": {}}),
+    *refused("a structural tag with a word for a format", response_format={"type": "structural_tag", "format": "x"}),
+    *refused("a structural tag with a list of no triggers", response_format={"type": "structural_tag", "structures": [{"begin": "a", "schema": {}, "end": "b"}], "triggers": []}),
+    *refused("an unknown constraint among other faults", structured_outputs={"a": "b"}, n="two"),
+    *refused("two constraints among other faults", structured_outputs={"regex": "a", "json_object": True}, n="two"),
+    *refused("too few repetitions among other faults", repetition_detection={"max_pattern_size": 2, "min_count": 1}, n="two"),
+    *refused("a word among constraints and other faults", structured_outputs={"regex": 5, "json_object": "x"}, n="two"),
     *refused("a structural tag without triggers", response_format={"type": "structural_tag", "structures": []}),
 ]
 
@@ -198,6 +205,8 @@ PROMPTS = [
     complete("empty suffix", suffix="", samples=0),
     complete("suffix in an echo", suffix="x", echo=True, samples=0),
     complete("suffix with truncation", suffix="x", truncate_prompt_tokens=2, samples=0),
+    complete("empty embeddings", prompt_embeds="", samples=0),
+    complete("no embeddings and an echo", prompt_embeds=[], echo=True, samples=0),
     complete("embeddings", prompt=LEFT_OUT, prompt_embeds="AAAA", samples=0),
     complete("a word for an echo", echo="x", samples=0),
     chat("null echo", echo=None, samples=0),
@@ -211,6 +220,20 @@ PROMPTS = [
     chat("a number for content", messages=[{"role": "user", "content": 5}], samples=0),
     chat("an image", messages=[{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "http://127.0.0.1/x"}}]}], samples=0),
     chat("an unknown part", messages=[{"role": "user", "content": [{"type": "smell", "smell": "x"}]}], samples=0),
+    *(
+        chat(name, messages=[{"role": "user", "content": [{"type": "text", "text": "hi"}, part]}], samples=0)
+        for name, part in (
+            ("a part without a type", {"text": "hi"}),
+            ("a number for the type of a part", {"type": 5, "text": "hi"}),
+            ("an unknown part behind another", {"type": "smell", "smell": "x"}),
+            ("an image in embeddings", {"type": "image_embeds", "image_embeds": "AAAA"}),
+            ("embeddings of a video without a type", {"video_embeds": "AAAA"}),
+            ("an image of responses without a type", {"input_image": "x"}),
+            ("a prompt in embeddings", {"type": "prompt_embeds", "data": "AAAA"}),
+            ("a prompt in no embeddings", {"type": "prompt_embeds"}),
+        )
+    ),
+    chat("a call of a custom tool", messages=[{"role": "assistant", "tool_calls": [{"id": "a", "type": "custom", "custom": {"name": "f", "input": "x"}}]}], samples=0),
     chat("both ends", continue_final_message=True, add_generation_prompt=True, samples=0),
     chat("continued by default", continue_final_message=True, samples=0),
     chat("a word for template arguments", chat_template_kwargs="x", samples=0),

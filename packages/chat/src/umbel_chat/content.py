@@ -36,6 +36,8 @@ MEDIA_TYPES = frozenset(
     }
 )
 
+EMBEDDING_TYPES = frozenset({"image_embeds", "audio_embeds", "video_embeds"})
+
 # Fields that the API gives a meaning to. Others are handed on to the template, for which they are
 # meant (vllm/renderers/chat_utils/chat_message.py, _KNOWN_CONTENT_PART_FIELDS).
 KNOWN_FIELDS = MEDIA_TYPES | {
@@ -51,6 +53,9 @@ KNOWN_FIELDS = MEDIA_TYPES | {
     "uuid",
 }
 
+NO_EMBEDDED_PROMPT = (
+    "prompt_embeds content part requires a non-empty `data` field with base64-encoded tensor bytes."
+)
 NO_PROMPT_EMBEDS = "You must set `--enable-prompt-embeds` to input `prompt_embeds`"
 
 
@@ -78,12 +83,16 @@ def read_part(part: object, model_name: str, path: str) -> Part | None:
             raise InvalidChatError(f"{path}.name must be a string.")
         return {"type": kind, "name": part["name"]}
     if kind == "prompt_embeds":
-        raise InvalidChatError(NO_PROMPT_EMBEDS, "prompt_embeds")
+        message = NO_PROMPT_EMBEDS if part.get("data") else NO_EMBEDDED_PROMPT
+        raise InvalidChatError(message, "prompt_embeds")
+    if kind in EMBEDDING_TYPES:
+        raise InvalidChatError("The model is not multimodal.")
     if kind in MEDIA_TYPES:
         raise InvalidChatError(f"{model_name} is not a multimodal model")
-    supported = ", ".join(sorted({*TEXT_FIELDS, "tool_reference"}))
+    # The message is vLLM's, which names the types that some model takes.
+    supported = ", ".join(sorted({*TEXT_FIELDS, *MEDIA_TYPES, "prompt_embeds", "tool_reference"}))
     raise InvalidChatError(
-        f"Unsupported chat content part type: {kind!r}. Supported types: {supported}."
+        f"Unsupported chat content part type: {kind!r}. Supported types: {supported}.", "type", kind
     )
 
 
@@ -95,7 +104,7 @@ def part_type(part: Mapping[str, object]) -> str:
     if kind is not None:
         raise InvalidChatError("Invalid 'type' field in multimodal part.", "type")
     for candidate in sorted(MEDIA_TYPES | {"prompt_embeds", "tool_reference"}):
-        if candidate in part:
+        if candidate in part and candidate != "input_image":
             return candidate
     raise InvalidChatError("Missing 'type' field in multimodal part.", "type")
 

@@ -6,6 +6,8 @@ ChatError
     └── InvalidMessageError a message that does not have the shape of the API
 """
 
+import msgspec
+
 
 class ChatError(Exception):
     """Base class of every error of this package."""
@@ -18,12 +20,16 @@ class ChatTemplateError(ChatError):
 class InvalidChatError(ChatError):
     """Report a request that cannot become a prompt, in words for the client.
 
-    `parameter` is the field to blame, None where vLLM names none.
+    `parameter` is the field to blame, None where vLLM names none.  `value` is what stood there,
+    `msgspec.UNSET` when the answer is not to repeat it.
     """
 
-    def __init__(self, message: str, parameter: str | None = None) -> None:
+    def __init__(
+        self, message: str, parameter: str | None = None, value: object = msgspec.UNSET
+    ) -> None:
         super().__init__(message)
         self.parameter = parameter
+        self.value = value
 
 
 class InvalidMessageError(InvalidChatError):

@@ -57,6 +57,9 @@ def read_message(
     elif role == "tool" and "tool_call_id" in message:
         read["tool_call_id"] = _optional_string(message, "tool_call_id", index)
     for name in ("name", "task"):
+        # The API knows no name of a tool's message, so one that is no text is passed over.
+        if role == "tool" and name == "name" and not isinstance(message.get(name), str):
+            continue
         if (value := _optional_string(message, name, index)) is not None:
             read[name] = value
     if role == "developer":

@@ -24,12 +24,10 @@ def api_error_of(error: Exception) -> ApiError:
     match error:
         case ApiError():
             return error
-        case InvalidRequestError():
-            return validation_error(str(error), error.parameter, error.value)
         case InvalidMessageError():
             return invalid_body(str(error), error.parameter)
-        case InvalidChatError():
-            return bad_request(str(error), error.parameter)
+        case InvalidRequestError() | InvalidChatError():
+            return validation_error(str(error), error.parameter, error.value)
         case InvalidRankError():
             return bad_request(str(error))
         case EngineRequestError(code="validation_error"):

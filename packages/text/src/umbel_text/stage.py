@@ -130,9 +130,12 @@ class TextStage:
     def take(self) -> TextDelta:
         """Give what is pending and begin anew."""
         tokens = self._tokens.collect(self._finish)
-        logprobs = None
-        if self._logprobs is not None and tokens.logprobs is not None:
-            logprobs = self._logprobs.feed(tokens.logprobs)
+        logprobs: list[PositionLogprobs] | None = None
+        if self._logprobs is not None:
+            if tokens.logprobs is not None:
+                logprobs = self._logprobs.feed(tokens.logprobs)
+            elif not tokens.token_ids:
+                logprobs = []
         delta = TextDelta(
             "".join(self._text),
             tokens.token_ids,

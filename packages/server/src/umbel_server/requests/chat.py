@@ -29,13 +29,12 @@ from umbel_server.requests.shared import (
     new_request_id,
 )
 from umbel_server.requests.structured import (
+    CHECKED_FIELDS,
     ResponseFormat,
     StructuredOutputsRequest,
-    check_kinds,
     check_response_format,
     count_constraints,
 )
-from umbel_text.sampling import check_repetition_detection
 
 Message = dict[str, object]
 """A message as the client wrote it, with a `role`; the chat layer knows what the rest means."""
@@ -174,10 +173,7 @@ def read_chat_request(body: dict[str, object]) -> ChatCompletionRequest:
     apply_thinking_token_budget(body)
     if body.get("top_logprobs") is None:
         body.pop("top_logprobs", None)
-    request = _READER.convert(body)
-    check_kinds(request.structured_outputs)
-    check_repetition_detection(request.repetition_detection)
-    return request
+    return _READER.convert(body)
 
 
 def _check_iterable_messages(body: dict[str, object]) -> None:
@@ -301,6 +297,7 @@ class MessageReader:
     """Checks what every message must have; vLLM reads messages as one of several types.
 
     A role is needed, content is text or an array of parts, and null where the role may do without.
+    A name has no type where the API knows none.
     """
 
     # vLLM names the first of its message types in the place of a fault, whatever the role is.
@@ -319,13 +316,18 @@ class MessageReader:
         elif not isinstance(value["role"], str):
             message = "`role` must be a string"
             faults.add("string_type", _place(value, at), message, value["role"])
-        elif not isinstance(value.get("name", ""), str):
+        elif not _is_nameless(value) and not isinstance(value.get("name", ""), str):
             message = "`name` must be a string"
             faults.add("string_type", _place(value, at), message, value["name"])
         elif not isinstance(value.get("tool_calls"), (list, type(None))):
             message = "`tool_calls` must be an array"
             faults.add("list_type", _place(value, at), message, value["tool_calls"])
         return value
+
+
+def _is_nameless(message: Message) -> bool:
+    """Tell whether a message has no field for a name: the answer of a tool to a call."""
+    return message["role"] == "tool" and isinstance(message.get("tool_call_id"), str)
 
 
 def _has_valid_content(message: Message) -> bool:
@@ -356,4 +358,4 @@ class MessagesReader:
         ]
 
 
-_READER = StructReader(ChatCompletionRequest, {"messages": MessagesReader()})
+_READER = StructReader(ChatCompletionRequest, {"messages": MessagesReader(), **CHECKED_FIELDS})

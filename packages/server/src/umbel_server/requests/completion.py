@@ -27,13 +27,12 @@ from umbel_server.requests.shared import (
     new_request_id,
 )
 from umbel_server.requests.structured import (
+    CHECKED_FIELDS,
     ResponseFormat,
     StructuredOutputsRequest,
-    check_kinds,
     check_response_format,
     count_constraints,
 )
-from umbel_text.sampling import check_repetition_detection
 
 Prompt = list[NonNegative] | list[list[NonNegative]] | str | list[str]
 """One prompt (token ids or text) or a list of prompts."""
@@ -127,10 +126,7 @@ def read_completion_request(
     check_cache_salt(body)
     apply_multimodal_alias(body)
     apply_thinking_token_budget(body)
-    request = _READER.convert(body)
-    check_kinds(request.structured_outputs)
-    check_repetition_detection(request.repetition_detection)
-    return request
+    return _READER.convert(body)
 
 
 def _check_prompt_count(body: dict[str, object], max_prompts: int) -> None:
@@ -191,4 +187,4 @@ def _check_logprob_token_ids(body: dict[str, object]) -> None:
         )
 
 
-_READER = StructReader(CompletionRequest)
+_READER = StructReader(CompletionRequest, CHECKED_FIELDS)

@@ -71,11 +71,13 @@ def check_completion_served(request: CompletionRequest) -> None:
     _check(request, _BOTH)
     if request.suffix is not None:
         raise _suffix_fault(request)
-    if request.prompt_embeds:
+    if request.prompt_embeds is not None:
         if request.echo:
             raise bad_request("Echo is unsupported with prompt embeds.")
         if request.prompt_logprobs is not None:
             raise bad_request("prompt_logprobs is not compatible with prompt embeds.")
+    # An empty text is one all the same, an empty list is none.
+    if request.prompt_embeds not in (None, []):
         raise validation_error(
             "You must set `--enable-prompt-embeds` to input `prompt_embeds`.", "prompt_embeds"
         )

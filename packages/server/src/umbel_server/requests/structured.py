@@ -4,13 +4,17 @@ The rules are those of vllm/entrypoints/generate/base/protocol.py.
 """
 
 import json
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Literal
 
 import msgspec
 from msgspec import Struct
 
-from umbel_engine import StructuredOutputs
+from umbel_engine import RepetitionDetection, StructuredOutputs
 from umbel_server.errors import validation_error
+from umbel_server.requests.fields import CheckedReader, Reader
+from umbel_text.sampling import check_repetition_detection
 from umbel_text.structured_outputs import check_one_kind, check_structural_tag
 
 
@@ -101,13 +105,14 @@ def check_response_format(body: dict[str, object]) -> None:
 
 def _is_structural_tag(tag: dict[str, object]) -> bool:
     if "format" in tag:
-        return True
+        return isinstance(tag["format"], dict)
     structures, triggers = tag.get("structures"), tag.get("triggers")
     return (
         isinstance(structures, list)
         and all(_is_structure(structure) for structure in structures)
         and isinstance(triggers, list)
-        and all(isinstance(trigger, str) for trigger in triggers)
+        and bool(triggers)
+        and all(isinstance(trigger, str) and trigger for trigger in triggers)
     )
 
 
@@ -136,12 +141,21 @@ def count_constraints(body: dict[str, object], parameter: str | None) -> int:
             parameter,
         )
     tag = constraints.get("structural_tag")
-    if isinstance(tag, str):
-        check_structural_tag(tag, "structured_outputs")
+    if tag is not None:
+        # What is no text is no tag.
+        check_structural_tag(tag if isinstance(tag, str) else "", "structured_outputs")
     return count
 
 
-def check_kinds(structured_outputs: StructuredOutputsRequest | None) -> None:
+def check_kinds(structured_outputs: StructuredOutputsRequest) -> None:
     """Refuse a field that holds no constraint, or several."""
-    if structured_outputs is not None:
-        check_one_kind(StructuredOutputs(**msgspec.structs.asdict(structured_outputs)))
+    check_one_kind(StructuredOutputs(**msgspec.structs.asdict(structured_outputs)))
+
+
+CHECKED_FIELDS: Mapping[str, Reader] = MappingProxyType(
+    {
+        "structured_outputs": CheckedReader(StructuredOutputsRequest, check_kinds),
+        "repetition_detection": CheckedReader(RepetitionDetection, check_repetition_detection),
+    }
+)
+"""The readers of fields that are told of before what is wrong with the types of others."""

@@ -176,10 +176,14 @@ def text_logprobs(context: AnswerContext, output: TextDelta) -> ChatLogprobs | N
 
 def choice_logprobs(context: AnswerContext, output: TokenOutput) -> GenerateLogprobs | None:
     """Give the log-probabilities that an output brought, None where they are not shown."""
-    if context.logprobs is None or output.logprobs is None:
+    if context.logprobs is None:
         return None
     rows: Iterable[list[GenerateLogprob]]
-    if isinstance(output.logprobs, Logprobs):
+    if output.logprobs is None:
+        if output.token_ids:
+            return None
+        rows = ()
+    elif isinstance(output.logprobs, Logprobs):
         rows = _rows(output.logprobs, context.logprobs.top)
     else:
         rows = map(_row_of_text, output.logprobs)

@@ -13,6 +13,7 @@ from umbel_engine import RepetitionDetection, StructuredOutputs
 from umbel_server.requests.generate import ParseContext
 from umbel_server.requests.shared import StreamOptions
 from umbel_text import LoweredRequest
+from umbel_text.sampling import ResolvedSampling
 
 Object = dict[str, object]
 
@@ -52,6 +53,7 @@ class RenderedSampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     output_kind: int
     stream_interval: int | None = None
     skip_clone: bool
+    output_text_buffer_length: int = 0
     structured_outputs: Object | None = None
     logit_bias: dict[int, float] | None = None
     allowed_token_ids: list[int] | None = None
@@ -117,6 +119,7 @@ def rendered_sampling(
         output_kind=STREAMED if stream else WHOLE,
         stream_interval=stream_interval,
         skip_clone=True,
+        output_text_buffer_length=_held_back(sampling),
         structured_outputs=_constraint(sampling.structured_outputs),
         logit_bias=sampling.logit_bias,
         allowed_token_ids=sampling.allowed_token_ids,
@@ -128,6 +131,13 @@ def rendered_sampling(
         repetition_detection=_detection(sampling.repetition_detection),
         routed_experts_prompt_start=sampling.routed_experts_prompt_start,
     )
+
+
+def _held_back(sampling: ResolvedSampling) -> int:
+    """Give how many characters wait for what may become a stop string."""
+    if not sampling.stop or sampling.include_stop_str_in_output:
+        return 0
+    return max(map(len, sampling.stop)) - 1
 
 
 def _constraint(constraint: StructuredOutputs | None) -> Object | None:

@@ -85,6 +85,8 @@ def _form(value: object) -> Form:
         case "const_string":
             return literal(_text(node, "value"))
         case "json_schema" | "qwen_xml_parameter":
+            if not isinstance(node.get("json_schema"), (Mapping, bool)):
+                raise GrammarSyntaxError("json_schema must be an object or a bool")
             return (
                 VALUE
                 if _is_json(node)
