@@ -28,8 +28,9 @@ from umbel_server.server import SERVER
 from umbel_text import TextLlm, load_text_model
 
 from .commands import run, umbel
+from .generating import generating
 
-__all__ = ["run", "umbel"]
+__all__ = ["generating", "run", "umbel"]
 """Fixtures that are defined elsewhere."""
 
 ON_BOTH_LOOPS = {

@@ -1,32 +1,19 @@
-"""What an engine can bear of regular expressions, grammars, schemas and structural tags.
+"""What an engine can bear of regular expressions and grammars, and that finding out is quick.
 
 What is refused here was seen to kill an engine with xgrammar 0.2.8, or to keep it from its other
 requests for seconds at every step.
 """
 
-import json
 import sys
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from umbel_engine import StructuredOutputs
-from umbel_text import InvalidRequestError
-from umbel_text.structured_outputs import check_structured_outputs
+from .constraints import refusal
 
 MOST_CALLS = 1_500_000
 """Calls of functions that checking one constraint may take; it is about half a second."""
-
-
-def refusal(**fields: object) -> str | None:
-    """Give why a constraint is refused, None if it is not."""
-    constraint = StructuredOutputs(**fields)  # type: ignore[arg-type]
-    try:
-        check_structured_outputs(constraint, "xgrammar")
-    except InvalidRequestError as error:
-        return str(error)
-    return None
 
 
 @pytest.mark.parametrize(
@@ -376,183 +363,6 @@ def test_a_grammar_that_would_harm_the_engine_is_refused(grammar: str) -> None:
 )
 def test_a_grammar_that_is_none_is_refused(grammar: str) -> None:
     assert refusal(grammar=grammar) == "Invalid grammar specification."
-
-
-@pytest.mark.parametrize(
-    "schema",
-    [
-        {"type": "object", "properties": {f"k{index}": {} for index in range(1000)}},
-        {
-            "type": "object",
-            "properties": {f"k{index}": {} for index in range(5000)},
-            "required": [f"k{index}" for index in range(5000)],
-        },
-        {"anyOf": [{"type": "string", "maxLength": size} for size in range(90, 120)]},
-        {"anyOf": [{"type": "string", "maxLength": 200}] * 500},
-        {"enum": [f"value {index}" for index in range(5000)]},
-        {"type": "string", "minLength": 1, "maxLength": 10**9},
-        {"type": "array", "minItems": 10**9, "items": {"type": "array", "minItems": 1000}},
-        {
-            "type": "object",
-            "minProperties": 1,
-            "properties": {f"k{index}": {} for index in range(50)},
-        },
-        {"type": "string", "pattern": r"^(\w+ ?){1,50}$"},
-        {"type": "string", "pattern": r"^(?=.*[A-Z])(?=.*\d)[A-Za-z\d]{8,64}$"},
-        {"type": "string", "pattern": "(?i)^(?P<name_1>a)$"},
-        {
-            "$ref": "#/$defs/a",
-            "$defs": {"a": {"type": "object", "properties": {"a": {"$ref": "#"}}}},
-        },
-        {"properties": {"pattern": {"type": "string"}, "minLength": {"type": "integer"}}},
-        {"type": "object", "examples": [{"pattern": "*.py"}], "default": {"pattern": "("}},
-        {"enum": [{"pattern": "("}]},
-        {"type": "integer", "pattern": "("},
-        {"properties": {"default": {"type": "string"}}, "x-editor": {"pattern": "*"}},
-        {"minLength": "no number", "maxLength": True, "properties": [], "enum": 5, "required": 7},
-    ],
-    ids=lambda schema: str(schema)[:40],
-)
-def test_a_schema_of_daily_use_passes(schema: dict[str, object]) -> None:
-    assert refusal(json=schema) is None
-    assert refusal(json=json.dumps(schema)) is None
-
-
-@pytest.mark.parametrize(
-    "schema",
-    [
-        {"anyOf": [{"type": "string", "minLength": size} for size in range(1000)]},
-        {"type": "object", "properties": {f"k{index}": {} for index in range(5000)}},
-        {
-            "type": "object",
-            "maxProperties": 200,
-            "properties": {f"k{index}": {} for index in range(300)},
-        },
-        {"enum": list(range(60_000))},
-        {"type": "string", "pattern": "^([a-z]{1,100}){1,100}$"},
-        {"type": "string", "pattern": r'^"(\w+ ?){1,50}$'},
-        {"type": "string", "pattern": r"^(\w+é? ?){1,50}$"},
-        {"type": "object", "patternProperties": {r"^(\w+ ?){1,500}$": {}}},
-        {"properties": {"default": {"pattern": "^([a-z]{1,100}){1,100}$"}}},
-        {"$ref": "#/x-a", "x-a": {"pattern": "^([a-z]{1,100}){1,100}$"}},
-        {"anyOf": [{"pattern": f"{index}" + "(a|b)" * 50} for index in range(900)]},
-    ],
-    ids=lambda schema: str(schema)[:40],
-)
-def test_a_schema_that_would_stall_the_engine_is_refused(schema: dict[str, object]) -> None:
-    assert (refusal(json=schema) or "").startswith("structured_outputs.json cannot be served: ")
-
-
-def tag_refusal(**fields: object) -> str | None:
-    return refusal(structural_tag=json.dumps({"type": "structural_tag", "format": fields}))
-
-
-ANY_TEXT = {"type": "any_text"}
-A_TAG = {"begin": "<a>", "content": ANY_TEXT, "end": ["</a>", "\n"]}
-
-
-WEATHER = {"type": "object", "properties": {"city": {"type": "string"}, "style": {}}}
-
-
-def calls(count: int, content: dict[str, object]) -> dict[str, object]:
-    """Give a tag around calls of one of many tools, as the tools of a model are called."""
-    tags = [
-        {"type": "tag", "begin": f"<call>tool_{index}", "content": content, "end": "</call>"}
-        for index in range(count)
-    ]
-    separated = {"type": "tags_with_separator", "separator": "", "tags": tags}
-    return {"type": "tag", "begin": "<calls>", "content": separated, "end": "</calls>"}
-
-
-def argument(name: str, content: dict[str, object]) -> dict[str, object]:
-    return {"type": "tag", "begin": f"<{name}>", "content": content, "end": f"</{name}>"}
-
-
-ARGUMENTS = {
-    "type": "star",
-    "content": {"type": "or", "elements": [argument("a", ANY_TEXT), argument("b", ANY_TEXT)]},
-}
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        calls(100, {"type": "json_schema", "json_schema": WEATHER}),
-        calls(100, {"type": "json_schema", "json_schema": WEATHER, "style": "deepseek_xml"}),
-        calls(100, ARGUMENTS),
-        calls(
-            40,
-            {"type": "sequence", "elements": [{"type": "regex", "pattern": "[0-9]+"}, ARGUMENTS]},
-        ),
-        {"type": "plus", "content": argument("p", {"type": "plus", "content": ARGUMENTS})},
-        {"type": "const_string", "value": "a"},
-        {"type": "json_schema", "json_schema": {"type": "object"}, "style": "qwen_xml"},
-        {"type": "tag", **A_TAG},
-        {"type": "triggered_tags", "triggers": ["<a"], "tags": [A_TAG]},
-        {"type": "tags_with_separator", "tags": [{"type": "tag", **A_TAG}], "separator": ","},
-        {"type": "sequence", "elements": [ANY_TEXT, {"type": "regex", "pattern": "[0-9]+"}]},
-        {"type": "or", "elements": [{"type": "grammar", "grammar": 'root ::= "a"'}]},
-        {"type": "optional", "content": ANY_TEXT},
-        {"type": "repeat", "min": 1.0, "max": -1, "content": {"type": "any_text"}},
-        {"type": "dispatch", "rules": [["<a>", ANY_TEXT]]},
-        {"type": "token_dispatch", "rules": [[17, ANY_TEXT]]},
-        {"type": "sequence", "elements": [{"type": "token", "token": 3}, {"type": "any_tokens"}]},
-    ],
-    ids=lambda fields: str(fields)[:40],
-)
-def test_a_structural_tag_of_daily_use_passes(fields: dict[str, object]) -> None:
-    assert tag_refusal(**fields) is None
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"type": "repeat", "min": 1, "max": 3, "content": {"type": "token_dispatch", "rules": []}},
-        {
-            "type": "repeat",
-            "min": 1,
-            "max": 3000,
-            "content": {"type": "star", "content": ANY_TEXT},
-        },
-        {"type": "star", "content": {"type": "star", "content": ANY_TEXT}},
-        {"type": "regex", "pattern": r"(\w+\s*){1,1000}"},
-        {"type": "grammar", "grammar": "root ::= root root | [a-z]"},
-        {
-            "type": "json_schema",
-            "style": "qwen_xml",
-            "json_schema": {"type": "string", "pattern": r"^(\w+ ?){1,50}$"},
-        },
-        {"elements": [ANY_TEXT]},
-    ],
-    ids=lambda fields: str(fields)[:40],
-)
-def test_a_structural_tag_that_would_harm_the_engine_is_refused(fields: dict[str, object]) -> None:
-    assert (tag_refusal(**fields) or "").startswith(
-        "structured_outputs.structural_tag cannot be served: "
-    )
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"type": "color"},
-        {"type": "sequence", "elements": []},
-        {"type": "sequence", "elements": ["a"]},
-        {"type": "const_string"},
-        {"type": "tag", "begin": "<", "content": ANY_TEXT, "end": []},
-        {"type": "repeat", "min": -1, "max": 3, "content": ANY_TEXT},
-        {"type": "repeat", "min": 1, "max": -2, "content": ANY_TEXT},
-        {"type": "repeat", "min": 0.5, "max": 2, "content": ANY_TEXT},
-        {"type": "dispatch", "rules": [["<a>"]]},
-        {"type": "regex", "pattern": "("},
-        {"type": "grammar", "grammar": "root ::= a"},
-        {"type": "json_schema", "json_schema": 5},
-        {"type": "qwen_xml_parameter"},
-    ],
-    ids=lambda fields: str(fields)[:40],
-)
-def test_a_structural_tag_that_is_none_is_refused(fields: dict[str, object]) -> None:
-    assert tag_refusal(**fields) == "Invalid structural tag specification."
 
 
 def levels(count: int, last: str) -> str:
