@@ -14,6 +14,7 @@ from typing import Any
 
 from umbel_engine import StructuredOutputs
 from umbel_text.errors import InvalidRequestError
+from umbel_text.grammars.schemas import objects_in
 
 
 def check_for_guidance(constraint: StructuredOutputs) -> None:
@@ -46,19 +47,7 @@ def _check_triggers(tag: Any) -> None:
 
 def is_for_outlines(schema: object) -> bool:
     """Say whether a JSON schema has patterns for names, which guidance does not know."""
-    pending = [schema]
-    while pending:
-        node = pending.pop()
-        if not isinstance(node, Mapping):
-            continue
-        if "patternProperties" in node:
-            return True
-        for value in node.values():
-            if isinstance(value, Mapping):
-                pending.append(value)
-            elif isinstance(value, list):
-                pending += value
-    return False
+    return any("patternProperties" in node for node in objects_in(schema))
 
 
 def check_for_outlines(constraint: StructuredOutputs) -> None:

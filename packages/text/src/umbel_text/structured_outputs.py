@@ -112,7 +112,6 @@ def _check_content(constraint: StructuredOutputs) -> None:
         if isinstance(value, str) and not value.strip():
             raise InvalidRequestError(f"structured_outputs.{name} cannot be an empty string")
     _check_nesting(constraint.json, DEEPEST_SCHEMA)
-    _check_nesting(constraint.structural_tag, DEEPEST_TAG)
     if constraint.json_object is False:
         raise InvalidRequestError(
             "structured_outputs.json_object must be True if set; omit structured_outputs to disable "

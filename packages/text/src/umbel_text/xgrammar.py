@@ -18,7 +18,7 @@ from umbel_text.grammars.errors import GrammarSyntaxError, UnservableError
 from umbel_text.grammars.forms import check_bearable
 from umbel_text.grammars.lark import check_lark
 from umbel_text.grammars.regex import read_regex
-from umbel_text.grammars.schemas import check_schema_work
+from umbel_text.grammars.schemas import check_schema_work, objects_in
 from umbel_text.grammars.tags import check_tag
 
 FORMATS = frozenset(
@@ -155,19 +155,7 @@ def _printable(character: str) -> str:
 
 def has_unsupported_features(schema: object) -> bool:
     """Say whether a JSON schema asks for something that would not be enforced."""
-    pending = [schema]
-    while pending:
-        node = pending.pop()
-        if not isinstance(node, Mapping) or not node:
-            continue
-        if _is_unsupported(node):
-            return True
-        for value in node.values():
-            if isinstance(value, Mapping):
-                pending.append(value)
-            elif isinstance(value, list):
-                pending += value
-    return False
+    return any(map(_is_unsupported, objects_in(schema)))
 
 
 def _is_unsupported(node: Mapping[str, object]) -> bool:

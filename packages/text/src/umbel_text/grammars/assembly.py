@@ -134,8 +134,7 @@ def references(program: Program) -> Iterable[str]:
 def evaluate(program: Program, rules: Mapping[str, Form], unrolls: bool = False) -> Form:
     """Give the form of a body, out of those of the rules that it needs.
 
-    `unrolls` says that its repetitions are unrolled, as those of automata are.  Raises
-    UnservableError for what cannot be borne at all.
+    `unrolls` says that its repetitions are unrolled, as those of automata are.
     """
     stack: list[Form] = []
     for instruction in program:

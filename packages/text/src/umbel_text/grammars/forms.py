@@ -265,7 +265,7 @@ def _merged(heads: Iterable[Head]) -> Heads:
 
 def _ways_of_both(one: Form, two: Form, turns: int) -> int:
     """Give the ways of two pieces, whose border may be in question."""
-    before = one.ways * (GROWTH if one.grows and two.longest else 1)
+    before = one.ways * (GROWTH if one.grows else 1)
     if not turns:
         return max(before, two.ways)
     if one.closes and two.opens:

@@ -31,7 +31,7 @@ from umbel_text.grammars.forms import (
 )
 from umbel_text.grammars.regex import QUANTIFIERS, read_regex
 from umbel_text.grammars.rules import check_rules
-from umbel_text.grammars.schemas import check_schema
+from umbel_text.grammars.schemas import VALUE, check_schema
 from umbel_text.grammars.tokens import A_TOKEN
 
 TOKENS = re.compile(
@@ -303,7 +303,8 @@ class _Reader:
             case "special":
                 assembler.add(A_TOKEN)
             case "%json":
-                assembler.add(check_schema(token.text))
+                check_schema(token.text)
+                assembler.add(VALUE)
             case "directive" if token.text in ("%lark", "%regex"):
                 raise UnservableError(f"{token.text} is not served")
             case _:

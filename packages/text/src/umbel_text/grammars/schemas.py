@@ -60,8 +60,8 @@ VALUE = Form(
 """Any JSON value."""
 
 
-def check_schema(text: str) -> Form:
-    """Refuse a schema in text that the engine could not bear; gives what it matches.
+def check_schema(text: str) -> None:
+    """Refuse a schema in text that the engine could not bear.
 
     Raises GrammarSyntaxError for a pattern that is none, UnservableError for the rest.
     """
@@ -70,7 +70,6 @@ def check_schema(text: str) -> Form:
     except (ValueError, RecursionError):
         raise GrammarSyntaxError("the schema is not JSON") from None
     check_schema_work(schema)
-    return VALUE
 
 
 def check_schema_work(schema: object, is_json: bool = True) -> None:
@@ -137,6 +136,21 @@ def _references(schema: object) -> str:
         references += [reference for reference in found if isinstance(reference, str)]
         level = [child for node in level for child in _children(node)]
     return "\n".join(references)
+
+
+def objects_in(schema: object) -> Iterator[Mapping[str, object]]:
+    """Give the objects in a schema that vLLM's checks look at: those in objects and in their lists."""
+    pending = [schema]
+    while pending:
+        node = pending.pop()
+        if not isinstance(node, Mapping):
+            continue
+        yield node
+        for value in node.values():
+            if isinstance(value, Mapping):
+                pending.append(value)
+            elif isinstance(value, list):
+                pending += value
 
 
 def is_deeper(value: object, deepest: int) -> bool:
