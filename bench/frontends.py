@@ -5,11 +5,11 @@ import shutil
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.processes import LOOPBACK, Server, free_port, is_healthy
+from bench.processes import LOOPBACK, Server, free_port, is_healthy, running_server
 
 ROOT = Path(__file__).parents[1]
 ENGINE_PYTHON = ROOT / ".venv-engine" / "bin" / "python"
@@ -119,8 +119,8 @@ async def running(
     port, engine_port = free_port(), free_port()
     command = frontend.command(model, port, engine_port)
     stem = frontend.name.replace(" ", "-").replace(",", "")
-    server = Server(command, folder / f"{stem}-{step_ms:g}.log", environment())
-    async with server:
+    log = folder / f"{stem}-{step_ms:g}.log"
+    async with running_server(command, log, environment()) as server:
         if frontend.finds_port:
             # It derives the engines' port from the socket's path.
             await server.wait_for(lambda: server.loopback_ports() - {port}, UP_WITHIN)
@@ -132,14 +132,14 @@ async def running(
             yield Running(frontend, server, port, name, seconds)
 
 
-def engine(port: int, step_ms: float, log: Path) -> Server:
+def engine(port: int, step_ms: float, log: Path) -> AbstractAsyncContextManager[Server]:
     """Give a mock engine for the frontend that waits for it at a port."""
     command: list[str | Path] = [
         Path(sys.executable).with_name("umbel-mock-engine"),
         *("--handshake-address", f"tcp://{LOOPBACK}:{port}", "--step-ms", f"{step_ms:g}"),
         *("--vocab-size", str(VOCABULARY_SIZE), "--log-stats"),
     ]
-    return Server(command, log, environment())
+    return running_server(command, log, environment())
 
 
 def environment() -> dict[str, str]:

@@ -7,10 +7,9 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import psutil
 
@@ -18,36 +17,38 @@ STOPPED_WITHIN = 20.0
 MIB = 1 << 20
 
 
+@asynccontextmanager
+async def running_server(
+    command: Sequence[str | Path], log: Path, environment: Mapping[str, str]
+) -> AsyncIterator["Server"]:
+    """Run a command until the context is left; its output goes to a file."""
+    server = Server([str(word) for word in command], log, dict(environment))
+    try:
+        yield server
+    finally:
+        await server.stop()
+
+
 class Server:
-    """A command that runs until it is stopped; its output goes to a file."""
+    """A command that runs, with all that it has started; `started` is on the performance counter."""
 
-    def __init__(
-        self, command: Sequence[str | Path], log: Path, environment: Mapping[str, str]
-    ) -> None:
-        self._command = [str(word) for word in command]
+    def __init__(self, command: list[str], log: Path, environment: dict[str, str]) -> None:
+        self._command = command
         self._log = log
-        self._environment = environment
-
-    async def __aenter__(self) -> Self:
         self.started = time.perf_counter()
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(  # noqa: ASYNC220 - nothing else goes on yet
-                self._command,
+        with log.open("wb") as output:
+            self._process = subprocess.Popen(
+                command,
                 stdin=subprocess.DEVNULL,
-                stdout=log,
+                stdout=output,
                 stderr=subprocess.STDOUT,
-                env=dict(self._environment),
+                env=environment,
                 start_new_session=True,
             )
         self._root = psutil.Process(self._process.pid)
-        return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def stop(self) -> None:
+        """Stop it: SIGTERM, and SIGKILL to what is left."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):

@@ -1,7 +1,7 @@
 """Clients in several processes that share engines: one greets for all, each has its own sockets."""
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 
 from umbel_engine import (
     Addresses,
@@ -25,7 +25,7 @@ async def sharing(engines, count=2, address="tcp://127.0.0.1:0"):
     ]
     clients = [EngineClient(option) for option in options]
     try:
-        with EngineGreeter(address, len(engines)) as greeter:
+        with closing(EngineGreeter(address, len(engines))) as greeter:
             addresses = Addresses(
                 [address for client in clients for address in client.addresses.inputs],
                 [address for client in clients for address in client.addresses.outputs],

@@ -27,9 +27,7 @@ async def fleet(umbel):
     """Start so many server processes behind one port; gives what answers there."""
 
     async def fleet(script, *flags, **options):
-        served = await umbel(script, "--api-server-count", COUNT, *flags, **options)
-        served.sessions = []
-        return served
+        return await umbel(script, "--api-server-count", COUNT, *flags, **options)
 
     return fleet
 

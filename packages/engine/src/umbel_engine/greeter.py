@@ -1,8 +1,5 @@
 """Where engines say HELLO, and are told where their clients are."""
 
-from types import TracebackType
-from typing import Self
-
 import zmq
 
 from umbel_engine.errors import EngineStartError
@@ -63,14 +60,3 @@ class EngineGreeter:
         self._socket.close()
         if self._own_context is not None:
             self._own_context.term()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()

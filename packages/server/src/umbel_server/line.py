@@ -6,8 +6,7 @@ The supervisor's end is the exchange, which passes messages on as they are.
 import asyncio
 import itertools
 from collections.abc import Callable
-from types import TracebackType
-from typing import Literal, Self
+from typing import Literal
 
 import msgspec
 import zmq
@@ -96,17 +95,6 @@ class Exchange:
         """Close the line."""
         self._reader.close()
         self._context.destroy(linger=0)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 class Line:

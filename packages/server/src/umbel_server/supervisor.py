@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Coroutine
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from typing import TypeVar
 
 from umbel_engine import Addresses, EngineGreeter
@@ -40,7 +40,7 @@ async def supervise(settings: ServeSettings) -> int:
         stop = Stop()
         stack.callback(stop.close)
         greeter = EngineGreeter(options.handshake_address, options.engine_count)
-        stack.enter_context(greeter)
+        stack.callback(greeter.close)
         fleet = await stack.enter_async_context(started_fleet(settings, listener))
 
         async def come_up() -> None:
@@ -71,7 +71,7 @@ async def started_fleet(settings: ServeSettings, listener: socket.socket) -> Asy
     with tempfile.TemporaryDirectory(prefix="umbel-") as directory:
         address = f"ipc://{directory}/line"
         fleet = Fleet(settings.api_server_count)
-        with Exchange(address, fleet.on_message):
+        with closing(Exchange(address, fleet.on_message)):
             try:
                 for index in range(settings.api_server_count):
                     await fleet.start(Assignment(settings, index, address, listener.fileno()))
