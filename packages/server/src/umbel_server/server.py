@@ -14,7 +14,7 @@ from umbel_server.errors import not_found
 from umbel_server.options import ServerOptions
 
 
-class Siblings(Protocol):
+class OtherProcesses(Protocol):
     """The other server processes of the same engines."""
 
     def abort(self, response_ids: list[str]) -> None:
@@ -35,7 +35,7 @@ class Server:
         self.options = options
         self.registry = registry
         self.started = int(time.time())
-        self.siblings: Siblings | None = None
+        self.other_processes: OtherProcesses | None = None
         """The other server processes, where there are any."""
         self.load = 0
         """How many generation requests are being answered."""

@@ -19,10 +19,10 @@ from umbel_chat import ChatError
 from umbel_engine import EngineClient, EngineError
 from umbel_server.errors import OptionError
 from umbel_server.listening import serving
+from umbel_server.processes import ServerProcesses
 from umbel_server.serve import engine_options, load_model, make_app, run
 from umbel_server.server import SERVER
 from umbel_server.settings import ServeSettings
-from umbel_server.siblings import ServerProcesses
 from umbel_server.stop import Stop
 from umbel_text import TextError
 

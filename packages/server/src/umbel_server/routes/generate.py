@@ -54,8 +54,8 @@ async def abort_requests(http: web.Request) -> web.Response:
     server = opened(http)
     request_ids = _request_ids(await http.read())
     server.chat.text.llm.abort(request_ids)
-    if server.siblings is not None:
-        server.siblings.abort(request_ids)
+    if server.other_processes is not None:
+        server.other_processes.abort(request_ids)
     return web.Response()
 
 

@@ -27,7 +27,7 @@ async def health(http: web.Request) -> web.Response:
 async def load(http: web.Request) -> web.Response:
     """Tell how many generation requests are being answered."""
     server = http.app[SERVER]
-    others = 0 if server.siblings is None else await server.siblings.load()
+    others = 0 if server.other_processes is None else await server.other_processes.load()
     body = msgspec.json.encode({"server_load": server.load + others})
     return web.Response(body=body, content_type="application/json")
 
@@ -45,10 +45,10 @@ async def version(http: web.Request) -> web.Response:
 async def metrics(http: web.Request) -> web.Response:
     """Give every metric in Prometheus' text format."""
     server = http.app[SERVER]
-    if server.siblings is None:
+    if server.other_processes is None:
         body = generate_latest(server.registry)
     else:
-        others = await server.siblings.metrics()
+        others = await server.other_processes.metrics()
         body = generate_latest(Collected(added_up(list(server.registry.collect()), others)))
     return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
 

@@ -37,7 +37,7 @@ class ServerProcesses:
     def join(self, server: Server) -> None:
         """Take part with a server whose engines are ready."""
         self._server = server
-        server.siblings = self
+        server.other_processes = self
         client, metrics = server.chat.text.llm.client, server.chat.text.llm.metrics
 
         def listen(outputs: EngineCoreOutputs, step: Step) -> None:
