@@ -11,11 +11,19 @@ from operator import or_
 from typing import NamedTuple
 
 from umbel_text.grammars.errors import UnservableError
+from umbel_text.grammars.heads import (
+    EVERYTHING,
+    Head,
+    Heads,
+    any_of,
+    bit,
+    common,
+    cut,
+    first_of,
+    gone_on,
+    merged,
+)
 
-OTHERS = 1 << 128
-"""The bit of every character that is not ASCII; the others are those of the ASCII codes."""
-
-EVERYTHING = (OTHERS << 1) - 1
 ENDLESS = 1 << 40
 """A length or a measure that is as good as infinite."""
 
@@ -37,9 +45,6 @@ FEW = 16
 SELDOM_TURNS = 2
 """What an ambiguous loop multiplies the ways by if its border is seldom met."""
 
-LONGEST_HEAD = 256
-"""The characters of the beginning of a piece that are kept once it is part of another."""
-
 UNROLLED = 256
 """The copies that the compiler makes of what is repeated; beyond those it counts."""
 
@@ -57,36 +62,16 @@ MOST_WORK = 400_000
 """About the tenths of milliseconds that compiling takes, for a vocabulary of 50 000 tokens."""
 
 
-class Head(NamedTuple):
-    """How a piece can begin: a text, the characters that can follow it, and whether it may be over."""
-
-    text: str
-    next: int
-    may_end: bool = False
-
-    @property
-    def first(self) -> int:
-        """The characters that it can begin with."""
-        return bit(ord(self.text[0])) if self.text else self.next
-
-    def after(self, length: int) -> int:
-        """Give the characters that can follow the first `length` ones of the text."""
-        return bit(ord(self.text[length])) if len(self.text) > length else self.next
-
-
-Heads = tuple[Head, ...]
-"""How a piece can begin, with at most one head for each first character of a text."""
-
-
 class Form(NamedTuple):
     """What a piece of a grammar matches, and what it costs.
 
     `heads` is how it can begin, `rest` how it can go on where it could also be over.  `final` and
     `inner` are sets of characters, as bits: those that can be its last, and those that more can come
     after.  `shortest` and `longest` are lengths in characters.  `ways` is how many readings of a
-    text it may keep open, `work` what compiling it takes.  `opens` and `closes` are
-    the rules that it may begin or end with, as bits, of those that need each other.  `grows` says that it ends with a loop over what may be nothing: what follows such
-    a loop makes the number of its readings grow with the text.
+    text it may keep open, `work` what compiling it takes.  `opens` and `closes` are the rules that it
+    may begin or end with, as bits, of those that need each other.  `grows` says that it ends with a
+    loop over what may be nothing: what follows such a loop makes the number of its readings grow with
+    the text.
     """
 
     heads: Heads = ()
@@ -104,7 +89,7 @@ class Form(NamedTuple):
     @property
     def first(self) -> int:
         """The characters that it can begin with."""
-        return reduce(or_, (head.first for head in self.heads), 0)
+        return first_of(self.heads)
 
     @property
     def alphabet(self) -> int:
@@ -123,25 +108,6 @@ class Form(NamedTuple):
     def is_fixed(self) -> bool:
         """Whether all that it matches is of one length, so that its end is never in question."""
         return self.shortest == self.longest
-
-
-def bit(code: int) -> int:
-    """Give the set of one character, by its code point."""
-    return 1 << code if code < 128 else OTHERS
-
-
-def span(low: int, high: int) -> int:
-    """Give the set of the characters between two code points, both included."""
-    bits = OTHERS if high >= 128 else 0
-    if low < 128:
-        top = min(high, 127)
-        bits |= ((1 << (top - low + 1)) - 1) << low
-    return bits
-
-
-def any_of(bits: int) -> Heads:
-    """Give the heads of what begins with any character of a set."""
-    return (Head("", bits),) if bits else ()
 
 
 NOTHING = Form()
@@ -178,7 +144,7 @@ def _followed(one: Form, two: Form) -> Form:
     turns = 0 if one.is_fixed else _turns_at(one, two)
     rest = two.rest
     if not two.shortest:
-        rest = _merged((*rest, *one.rest, *two.heads))
+        rest = merged((*rest, *one.rest, *two.heads))
     if turns and two.final & (one.inner | two.inner):
         rest = any_of(one.alphabet | two.alphabet)
     work = one.work + two.work + (one.ways * two.work // STEP if turns > SELDOM_TURNS else 0)
@@ -199,68 +165,27 @@ def _followed(one: Form, two: Form) -> Form:
 
 def _heads_of_both(one: Form, two: Form) -> Heads:
     if not one.shortest:
-        return _merged((*one.heads, *two.heads))
+        return merged((*one.heads, *two.heads))
     text = one.text
     if text is None or not two.shortest:
-        return tuple(_gone_on(head, two.first, may_end=not two.shortest) for head in one.heads)
-    return _merged(_cut(head._replace(text=text + head.text)) for head in two.heads)
-
-
-def _gone_on(head: Head, first: int, may_end: bool) -> Head:
-    """Give a head after which more may come, where its piece is over, that begins with `first`."""
-    return head._replace(next=head.next | first, may_end=may_end) if head.may_end else head
-
-
-def _cut(head: Head) -> Head:
-    """Keep the beginning of a text that is too long to be looked at again and again."""
-    if len(head.text) <= LONGEST_HEAD:
-        return head
-    return Head(head.text[:LONGEST_HEAD], head.after(LONGEST_HEAD))
+        return tuple(gone_on(head, two.first, may_end=not two.shortest) for head in one.heads)
+    return merged(cut(head._replace(text=text + head.text)) for head in two.heads)
 
 
 def _turns_at(one: Form, two: Form) -> int:
     """Give how an ambiguous border multiplies the ways, 0 if the border is never in question."""
     meets = one.rest if one.shortest else (*one.rest, *one.heads)
-    common = 0
+    shared = 0
     for head in meets:
-        common |= reduce(or_, (_common(head, other) for other in two.heads), 0)
-    if not common:
+        shared |= reduce(or_, (common(head, other) for other in two.heads), 0)
+    if not shared:
         return 0
-    is_seldom = min(common.bit_count(), one.final.bit_count()) <= FEW
+    is_seldom = min(shared.bit_count(), one.final.bit_count()) <= FEW
     return (
         SELDOM_TURNS
         if is_seldom or all(len(head.text) > 1 for head in two.heads)
         else ENDLESS_TURNS
     )
-
-
-def _common(one: Head, two: Head) -> int:
-    """Give the characters that both can have where the text that they share is over."""
-    length = _shared(one.text, two.text)
-    return one.after(length) & two.after(length)
-
-
-def _shared(one: str, two: str) -> int:
-    """Give how many characters two texts have in common before they differ."""
-    length = min(len(one), len(two))
-    if one[:length] == two[:length]:
-        return length
-    return next(index for index in range(length) if one[index] != two[index])
-
-
-def _merged(heads: Iterable[Head]) -> Heads:
-    """Make one head of those whose texts begin alike."""
-    merged: dict[str, Head] = {}
-    for head in dict.fromkeys(heads):
-        key = head.text[:1]
-        old = merged.get(key)
-        if old is None:
-            merged[key] = head
-            continue
-        text = head.text[: _shared(old.text, head.text)]
-        may_end = any(one.may_end and one.text == text for one in (old, head))
-        merged[key] = Head(text, old.after(len(text)) | head.after(len(text)), may_end)
-    return tuple(merged[key] for key in sorted(merged))
 
 
 def _ways_of_both(one: Form, two: Form, turns: int) -> int:
@@ -284,7 +209,7 @@ def choice(forms: Sequence[Form]) -> Form:
     if are_alike:
         ways += sum(form.ways for form in forms) // STEP
     return Form(
-        heads=_merged(head for form in forms for head in form.heads),
+        heads=merged(head for form in forms for head in form.heads),
         rest=rest,
         inner=reduce(or_, (form.inner for form in forms)),
         final=reduce(or_, (form.final for form in forms)),
@@ -343,7 +268,7 @@ def _compared(forms: Sequence[Form]) -> tuple[Heads, bool]:
         above[-1].add(head, form)
     if forms[0].is_fixed and all(_lengths(form) == _lengths(forms[0]) for form in forms):
         more = 0
-    return _merged((*rest, *any_of(more))), are_alike
+    return merged((*rest, *any_of(more))), are_alike
 
 
 def _lengths(form: Form) -> tuple[int, int]:
@@ -364,7 +289,7 @@ def repeated(form: Form, low: int, high: int | None, unrolls: bool = False) -> F
     longest = ENDLESS if high is None else min(ENDLESS, high * form.longest)
     rest = form.rest
     if is_looping and low != high:
-        rest = _merged((*rest, *form.heads))
+        rest = merged((*rest, *form.heads))
     if turns and form.final & form.alphabet:
         rest = any_of(form.alphabet)
     if unrolls:
@@ -376,7 +301,7 @@ def repeated(form: Form, low: int, high: int | None, unrolls: bool = False) -> F
             copies * (2 + form.first.bit_count() * 2) if form.longest == 1 else copies
         )
     return form._replace(
-        heads=tuple(_gone_on(head, form.first, may_end=low < 2) for head in form.heads)
+        heads=tuple(gone_on(head, form.first, may_end=low < 2) for head in form.heads)
         if is_looping
         else form.heads,
         rest=rest,

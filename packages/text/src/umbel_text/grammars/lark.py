@@ -6,8 +6,6 @@ become automata that may take a very long time to make.
 
 import json
 import re
-from functools import reduce
-from operator import or_
 from typing import NamedTuple
 
 from umbel_text.grammars.assembly import (
@@ -19,16 +17,8 @@ from umbel_text.grammars.assembly import (
     evaluate,
 )
 from umbel_text.grammars.errors import GrammarSyntaxError, UnservableError
-from umbel_text.grammars.forms import (
-    EVERYTHING,
-    Form,
-    any_of,
-    bit,
-    characters,
-    literal,
-    sequence,
-    span,
-)
+from umbel_text.grammars.forms import Form, characters, literal, sequence
+from umbel_text.grammars.heads import EVERYTHING, any_of, bit, first_of, span
 from umbel_text.grammars.regex import QUANTIFIERS, read_regex
 from umbel_text.grammars.rules import check_rules
 from umbel_text.grammars.schemas import VALUE, check_schema
@@ -346,7 +336,7 @@ def _regex(token: str) -> Form:
         return form
     return form._replace(
         heads=any_of(_folded(form.first)),
-        rest=any_of(_folded(reduce(or_, (head.first for head in form.rest), 0))),
+        rest=any_of(_folded(first_of(form.rest))),
         inner=_folded(form.inner),
         final=_folded(form.final),
     )

@@ -11,7 +11,8 @@ from string import ascii_letters
 from umbel_text.grammars.assembly import LONGEST_REGEX, Assembler, Program, check_length
 from umbel_text.grammars.errors import GrammarSyntaxError, UnservableError
 from umbel_text.grammars.escapes import LAST_CODE, SIGNS, read_escape
-from umbel_text.grammars.forms import EVERYTHING, NOTHING, OTHERS, bit, characters, literal, span
+from umbel_text.grammars.forms import NOTHING, characters, literal
+from umbel_text.grammars.heads import EVERYTHING, OTHERS, bit, span
 
 DIGITS = span(0x30, 0x39)
 WORD = DIGITS | span(0x41, 0x5A) | span(0x61, 0x7A) | bit(0x5F)

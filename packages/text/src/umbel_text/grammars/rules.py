@@ -2,12 +2,11 @@
 
 from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import reduce
-from operator import or_
 
 from umbel_text.grammars.assembly import Program, evaluate, references
 from umbel_text.grammars.errors import GrammarSyntaxError, UnservableError
-from umbel_text.grammars.forms import ENDLESS, STEP, Form, any_of, check_bearable
+from umbel_text.grammars.forms import ENDLESS, STEP, Form, check_bearable
+from umbel_text.grammars.heads import any_of, first_of
 
 MOST_RULES = 2048
 """The rules of a grammar; with 10 000 in a row the engine stands still for seconds."""
@@ -87,7 +86,7 @@ def _as_seen(form: Form, itself: int) -> Form:
     """Give what the other rules of a group see of one, which is the only one in the set `itself`."""
     return Form(
         heads=any_of(form.first),
-        rest=any_of(reduce(or_, (head.first for head in form.rest), 0)),
+        rest=any_of(first_of(form.rest)),
         inner=form.inner,
         final=form.final,
         shortest=form.shortest if form.shortest in (0, ENDLESS) else 1,

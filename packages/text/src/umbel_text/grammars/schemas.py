@@ -6,18 +6,8 @@ from collections.abc import Iterator, Mapping
 
 from umbel_text.grammars.assembly import evaluate
 from umbel_text.grammars.errors import GrammarSyntaxError, UnservableError
-from umbel_text.grammars.forms import (
-    ENDLESS,
-    EVERYTHING,
-    MOST_WORK,
-    STEP,
-    UNROLLED,
-    Form,
-    any_of,
-    bit,
-    check_bearable,
-    span,
-)
+from umbel_text.grammars.forms import ENDLESS, MOST_WORK, STEP, UNROLLED, Form, check_bearable
+from umbel_text.grammars.heads import EVERYTHING, any_of, bit, span
 from umbel_text.grammars.regex import SPACED_COUNT, read_regex
 
 DEEPEST_SCHEMA = 64

@@ -7,16 +7,15 @@ from umbel_text.grammars.ebnf import check_ebnf
 from umbel_text.grammars.errors import GrammarSyntaxError, UnservableError
 from umbel_text.grammars.forms import (
     ANYTHING,
-    EVERYTHING,
     STEP,
     Form,
-    any_of,
     check_bearable,
     choice,
     literal,
     repeated,
     sequence,
 )
+from umbel_text.grammars.heads import EVERYTHING, any_of
 from umbel_text.grammars.regex import read_regex
 from umbel_text.grammars.schemas import VALUE, check_schema_work
 from umbel_text.grammars.tokens import A_TOKEN

@@ -1,6 +1,7 @@
 """Whole tokens of a vocabulary, as a grammar may name them."""
 
-from umbel_text.grammars.forms import EVERYTHING, Form, any_of
+from umbel_text.grammars.forms import Form
+from umbel_text.grammars.heads import EVERYTHING, any_of
 
 LONGEST = 1024
 
