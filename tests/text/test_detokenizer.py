@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from tokenizers.decoders import DecodeStream
 
 from umbel_text.detokenizer import Detokenizer, left_context
-from umbel_text.tokenizer import REPLACEMENT, Tokenizer
+from umbel_text.token_texts import REPLACEMENT
+from umbel_text.tokenizer import Tokenizer
 
 seeds = st.lists(st.integers(0, 1_000_000), max_size=40)
 texts = st.text(

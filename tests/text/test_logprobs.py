@@ -13,7 +13,8 @@ from umbel_text.logprobs import (
     TokenLogprob,
     decode_prompt_logprobs,
 )
-from umbel_text.tokenizer import REPLACEMENT, Tokenizer
+from umbel_text.token_texts import REPLACEMENT
+from umbel_text.tokenizer import Tokenizer
 
 
 def rows(token_ids: Sequence[Sequence[int]], ranks: Sequence[int]) -> Logprobs:

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import msgspec
 from tokenizers.decoders import DecodeStream
 
-from umbel_text.tokenizer import REPLACEMENT, Tokenizer, shared_length
+from umbel_text.token_texts import REPLACEMENT, TokenTexts
+from umbel_text.tokenizer import Tokenizer, shared_length
 
 CHARACTER_TOKENS = 4
 """A UTF-8 character has at most four bytes, so no more than four tokens share one."""
@@ -32,6 +33,9 @@ def left_context(
     Decoding it must give text that does not end within a character.  If the prompt itself ends
     so, the context reaches back to where its last whole character ends.
     """
+    texts = tokenizer.token_texts(skip_special_tokens)
+    if texts is not None and _ends_whole(texts, prompt_token_ids):
+        return LeftContext([], skip_special_tokens)
     tail = _visible_tail(tokenizer, prompt_token_ids, skip_special_tokens)
     for whole in range(len(tail), max(len(tail) - CHARACTER_TOKENS, -1), -1):
         start = _clean_start(tokenizer, tail[:whole], skip_special_tokens)
@@ -45,6 +49,16 @@ def left_context(
         return LeftContext(context, skip_special_tokens)
     closed_text = tokenizer.decode(tail[start:whole], skip_special_tokens)
     return LeftContext(context, skip_special_tokens, (text, closed_text))
+
+
+def _ends_whole(texts: TokenTexts, token_ids: Sequence[int]) -> bool:
+    """Say whether the last token that has a text is known to end with a whole character."""
+    for token_id in reversed(token_ids):
+        if text := texts[token_id]:
+            return True
+        if text is None:
+            return False
+    return True
 
 
 def _visible_tail(
@@ -100,8 +114,12 @@ class Detokenizer:
         "_backend",
         "_context",
         "_open_ids",
+        "_open_texts",
         "_skipped",
+        "_skips",
         "_stream",
+        "_texts",
+        "_whole",
     )
 
     def __init__(
@@ -111,21 +129,24 @@ class Detokenizer:
         spaces_between_special_tokens: bool = True,
     ) -> None:
         self._backend = tokenizer.backend
-        self._context = context
+        self._skips = skips = context.skip_special_tokens
+        self._context = context.token_ids
+        self._skipped = tokenizer.skipped_ids if skips else frozenset()
         self._stream: DecodeStream | None = None
-        self._open_ids: list[int] | None = None
-        self._skipped = tokenizer.skipped_ids if context.skip_special_tokens else frozenset()
-        keeps_spaces = context.skip_special_tokens or spaces_between_special_tokens
+        self._open_texts = context.open_texts
+        self._open_ids: list[int] = list(context.token_ids) if context.open_texts else []
+        self._texts = tokenizer.token_texts(skips)
+        # The texts to look up; None while the next token is to be decoded with those before it.
+        self._whole = None if context.open_texts else self._texts
+        keeps_spaces = skips or spaces_between_special_tokens
         self._added_tokens = None if keeps_spaces else tokenizer.added_tokens
         self._after_added = False
 
     def feed(self, token_id: int) -> str:
         """Take in the next token; give the text that it completes, which may be empty."""
-        if token_id in self._skipped:
-            # The stream would decode all of a long run of them again for each.
-            return ""
-        stream = self._stream
-        text = self._decode_first(token_id) if stream is None else self._step(stream, token_id)
+        text = None if self._whole is None else self._whole[token_id]
+        if text is None:
+            text = self._decode(token_id)
         if self._added_tokens is not None:
             content = self._added_tokens.get(token_id)
             if content is not None and self._after_added:
@@ -137,7 +158,23 @@ class Detokenizer:
         """Give the text that is left at the end: none, as in vLLM."""
         return ""
 
-    def _step(self, stream: DecodeStream, token_id: int) -> str:
+    def _decode(self, token_id: int) -> str:
+        """Decode a token together with those before it."""
+        if token_id in self._skipped:
+            # The stream would decode all of a long run of them again for each.
+            return ""
+        text = self._decode_open(token_id) if self._open_texts else self._step(token_id)
+        if self._texts is not None:
+            # What gives text ends with a whole character, where a stream can begin anew.
+            self._whole = self._texts if text else None
+            if text:
+                self._context, self._stream = [], None
+        return text
+
+    def _step(self, token_id: int) -> str:
+        stream = self._stream
+        if stream is None:
+            stream = self._stream = self._new_stream(self._context)
         try:
             return stream.step(self._backend, token_id) or ""
         except (OverflowError, TypeError):
@@ -147,28 +184,18 @@ class Detokenizer:
                 raise
         # Bytes that were never a character have changed the text before them.  What was pending
         # is lost; this token begins anew.
-        self._stream = DecodeStream(skip_special_tokens=self._context.skip_special_tokens)
+        self._stream = self._new_stream([])
         return self._stream.step(self._backend, token_id) or ""
 
-    def _decode_first(self, token_id: int) -> str:
-        context = self._context
-        if context.open_texts:
-            return self._decode_open(token_id, context.open_texts)
-        self._stream = DecodeStream(
-            ids=context.token_ids, skip_special_tokens=context.skip_special_tokens
-        )
-        return self._step(self._stream, token_id)
+    def _new_stream(self, token_ids: list[int]) -> DecodeStream:
+        return DecodeStream(ids=token_ids, skip_special_tokens=self._skips)
 
-    def _decode_open(self, token_id: int, open_texts: tuple[str, ...]) -> str:
+    def _decode_open(self, token_id: int) -> str:
         """Decode a token while the prompt's last character is not complete."""
-        if self._open_ids is None:
-            self._open_ids = list(self._context.token_ids)
         self._open_ids.append(token_id)
-        skips = self._context.skip_special_tokens
-        text = self._backend.decode(self._open_ids, skip_special_tokens=skips)
-        known = max(shared_length(open_text, text) for open_text in open_texts)
+        text = self._backend.decode(self._open_ids, skip_special_tokens=self._skips)
+        known = max(shared_length(open_text, text) for open_text in self._open_texts)
         if text.endswith(REPLACEMENT) or len(text) == known:
             return ""
-        self._stream = DecodeStream(ids=self._open_ids, skip_special_tokens=skips)
-        self._open_ids = None
+        self._context, self._open_texts = self._open_ids, ()
         return text[known:]

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from umbel_engine import Logprobs
-from umbel_text.tokenizer import REPLACEMENT, Tokenizer, shared_length
+from umbel_text.token_texts import REPLACEMENT
+from umbel_text.tokenizer import Tokenizer, shared_length
 
 CONTEXT_TOKENS = 4
 """How many tokens before a fragment of a character are looked at to complete it."""

@@ -17,9 +17,7 @@ from umbel_text.errors import (
     ModelFilesError,
     ModelNotFoundError,
 )
-
-REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
-"""What bytes that are no character decode to."""
+from umbel_text.token_texts import TokenTexts, decodes_token_by_token
 
 CACHED_TEXTS = 65536
 """How many tokens' own texts are kept; logprobs ask for the same ones again and again."""
@@ -133,6 +131,9 @@ class Tokenizer:
         self.eos_token_id = None if eos_token is None else backend.token_to_id(eos_token)
         """The token that ends a sequence; None when the model's files name none."""
         self._encode = encoder_of(backend)
+        self._texts: Mapping[bool, TokenTexts] = {}
+        if decodes_token_by_token(backend):
+            self._texts = {skips: TokenTexts(backend, skips) for skips in (False, True)}
         self._space_marker = _space_marker(backend)
         self._cached_text = lru_cache(CACHED_TEXTS)(self._text)
 
@@ -197,6 +198,10 @@ class Tokenizer:
             return self.backend.decode(token_ids, skip_special_tokens=skip_special_tokens)
         except OverflowError as error:
             raise InvalidRequestError(str(error)) from error
+
+    def token_texts(self, skip_special_tokens: bool = True) -> TokenTexts | None:
+        """Give the texts of single tokens; None where decoding does not go token by token."""
+        return self._texts.get(skip_special_tokens)
 
     def token_text(self, token_id: int) -> str:
         """Give the text of one token by itself, special or not.
