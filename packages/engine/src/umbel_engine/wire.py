@@ -2,7 +2,8 @@
 
 Arrays are positional (vllm/v1/engine/__init__.py), sampling parameters are a map
 (vllm/sampling_params.py).  The structs are right for 0.32 and for 0.33: what a version adds comes
-last and has a default, and decoders ignore elements that they do not know.
+last and has a default, and decoders ignore elements that they do not know.  What engines send holds
+no cycles, so the garbage collector need not look at it.
 """
 
 from typing import Literal
@@ -120,7 +121,7 @@ class EngineCoreRequest(msgspec.Struct, array_like=True, frozen=True):
     kv_hints: dict[str, object] | None = None
 
 
-class LogprobsArrays(msgspec.Struct, array_like=True, frozen=True):
+class LogprobsArrays(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """Log-probabilities of some positions, as arrays still on the wire.
 
     `token_ids` and `logprobs` are `[positions, k + 1]`, the sampled token first; `ranks` is
@@ -133,14 +134,14 @@ class LogprobsArrays(msgspec.Struct, array_like=True, frozen=True):
     cu_num_generated_tokens: object = None
 
 
-class EngineEvent(msgspec.Struct, frozen=True):
+class EngineEvent(msgspec.Struct, frozen=True, gc=False):
     """Something that happened to a request in the engine, on the engine's monotonic clock."""
 
     type: int
     timestamp: float
 
 
-class PrefillStats(msgspec.Struct, frozen=True):
+class PrefillStats(msgspec.Struct, frozen=True, gc=False):
     """Where the tokens of a prompt came from; sent with the first output of a prefill."""
 
     num_prompt_tokens: int = 0
@@ -151,7 +152,7 @@ class PrefillStats(msgspec.Struct, frozen=True):
     num_cache_creation_tokens: int = 0
 
 
-class RequestFault(msgspec.Struct, frozen=True):
+class RequestFault(msgspec.Struct, frozen=True, gc=False):
     """Why an engine refused a request (since 0.33)."""
 
     message: str = ""
@@ -159,7 +160,7 @@ class RequestFault(msgspec.Struct, frozen=True):
     retryable: bool = False
 
 
-class EngineCoreOutput(msgspec.Struct, array_like=True, frozen=True):
+class EngineCoreOutput(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """What one engine step brought for one request.
 
     `finish_reason` indexes `FINISH_REASONS`; `stop_reason` is None for an end-of-sequence token
@@ -187,7 +188,7 @@ class EngineCoreOutput(msgspec.Struct, array_like=True, frozen=True):
     error: RequestFault | None = None
 
 
-class PrefixCacheHitsBySource(msgspec.Struct, frozen=True):
+class PrefixCacheHitsBySource(msgspec.Struct, frozen=True, gc=False):
     """Prefix-cache hits in tokens, by where the blocks were found."""
 
     device: int = 0
@@ -197,7 +198,7 @@ class PrefixCacheHitsBySource(msgspec.Struct, frozen=True):
     external_unspecified: int = 0
 
 
-class PrefixCacheStats(msgspec.Struct, frozen=True):
+class PrefixCacheStats(msgspec.Struct, frozen=True, gc=False):
     """Prefix-cache look-ups since the last message; queries and hits are in tokens."""
 
     reset: bool = False
@@ -210,7 +211,7 @@ class PrefixCacheStats(msgspec.Struct, frozen=True):
     hits_by_source: PrefixCacheHitsBySource = PrefixCacheHitsBySource()
 
 
-class PerfStats(msgspec.Struct, frozen=True):
+class PerfStats(msgspec.Struct, frozen=True, gc=False):
     """Estimated work of a step on one GPU."""
 
     num_flops_per_gpu: float = 0
@@ -218,7 +219,7 @@ class PerfStats(msgspec.Struct, frozen=True):
     num_write_bytes_per_gpu: float = 0
 
 
-class SchedulerStats(msgspec.Struct, frozen=True):
+class SchedulerStats(msgspec.Struct, frozen=True, gc=False):
     """The state of an engine's scheduler after a step; sent to one client only."""
 
     num_running_reqs: int = 0
@@ -232,14 +233,14 @@ class SchedulerStats(msgspec.Struct, frozen=True):
     perf_stats: PerfStats | None = None
 
 
-class UtilityResult(msgspec.Struct, array_like=True, frozen=True):
+class UtilityResult(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """The value that a utility method returned; `type_info` is set for pickled values only."""
 
     type_info: object = None
     value: object = None
 
 
-class UtilityOutput(msgspec.Struct, array_like=True, frozen=True):
+class UtilityOutput(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """The answer to one utility call."""
 
     call_id: int
@@ -247,7 +248,7 @@ class UtilityOutput(msgspec.Struct, array_like=True, frozen=True):
     result: UtilityResult | None = None
 
 
-class EngineCoreOutputs(msgspec.Struct, array_like=True, frozen=True):
+class EngineCoreOutputs(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """One message of an engine: a step's outputs, or the answer to a utility call.
 
     `timestamp` is on the engine's monotonic clock.
