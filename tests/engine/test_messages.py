@@ -19,7 +19,3 @@ def test_steps_with_more_columns_than_others_join_to_what_all_of_them_have(wide_
     assert joined.token_ids.tolist() == rows
     assert joined.logprobs.tolist() == (-np.array(rows) / 10).tolist()
     assert joined.ranks.tolist() == ([1, 2, 1] if wide_first else [1, 1, 2])
-
-
-def test_joining_nothing_gives_nothing():
-    assert join_logprobs([]) is None

@@ -58,8 +58,8 @@ ABORTED = Finish("abort")
 class Stage(Protocol[ItemT_co]):
     """The part of a sample that turns engine outputs into items, built by the layer above.
 
-    `feed` takes the outputs in order and merges what they bring into the one pending item; it
-    does no I/O and does not wait.  It returns the finish when the sample has ended, which may be
+    `feed` takes the outputs in order, for good, and merges what they bring into the one pending
+    item; it does no I/O and does not wait.  It returns the finish when the sample has ended, which may be
     before the engine thinks so (a stop string).  `end` ends the sample from this side.  `take`
     gives the pending item and begins a new one; its last item carries the finish.
     """
@@ -138,14 +138,12 @@ def read_logprobs(arrays: LogprobsArrays, frames: Sequence[bytes]) -> Logprobs:
     return Logprobs(token_ids, logprobs, ranks)  # type: ignore[arg-type]
 
 
-def join_logprobs(chunks: Sequence[Logprobs]) -> Logprobs | None:
-    """Join consecutive log-probabilities; None when there are none.
+def join_logprobs(chunks: Sequence[Logprobs]) -> Logprobs:
+    """Join consecutive log-probabilities, of which there must be some.
 
     A step of the engine has as many columns as the request in its batch that asked for the most,
     so chunks may differ in width; the narrowest has all that was asked for here.
     """
-    if not chunks:
-        return None
     # A chunk without positions may come without columns too.
     chunks = [chunk for chunk in chunks if len(chunk.ranks)] or chunks[:1]
     if len(chunks) == 1:
@@ -177,12 +175,11 @@ def finish_of(output: EngineCoreOutput) -> Finish | None:
     return Finish(reason, error=EngineRequestError(fault.message, fault.code, fault.retryable))
 
 
-class TokenStage:
-    """A stage that hands tokens over as they are."""
+class TokenBuffer:
+    """What outputs have brought since the last hand-over, besides what is made of it: for stages."""
 
     __slots__ = (
         "_ec_transfer_params",
-        "_finish",
         "_kv_transfer_params",
         "_logprobs",
         "_prefill",
@@ -208,26 +205,25 @@ class TokenStage:
         self._prompt_token_id_logprobs: NDArray[np.generic] | None = None
         self._weight_version: str | None = None
         self._weight_version_starts: list[tuple[str, int]] = []
-        self._finish: Finish | None = None
-
-    def feed(self, output: EngineCoreOutput, step: Step) -> Finish | None:
-        """Merge an output; see `Stage`."""
-        self._finish = finish_of(output)
-        self.add(output, step, len(output.new_token_ids))
-        return self._finish
 
     def add(self, output: EngineCoreOutput, step: Step, count: int) -> None:
         """Merge the first `count` tokens of an output and what came with them.
 
-        The positions of the others are the last of its routed experts
-        (vllm/v1/engine/output_processor.py).
+        The list of tokens is taken over.  The positions of the others are the last of its routed
+        experts (vllm/v1/engine/output_processor.py).
         """
         tokens = output.new_token_ids
+        dropped = len(tokens) - count
+        if dropped:
+            tokens = tokens[:count]
         version = step.weight_version
-        if version is not None and version != self._weight_version and tokens:
+        if version is not None and version != self._weight_version and output.new_token_ids:
             self._weight_version = version
             self._weight_version_starts.append((version, self.count))
-        self._token_ids += tokens if count == len(tokens) else tokens[:count]
+        if self._token_ids:
+            self._token_ids += tokens
+        else:
+            self._token_ids = tokens
         self.count += count
         if output.new_logprobs is not None:
             self._logprobs.append(read_logprobs(output.new_logprobs, step.frames).head(count))
@@ -245,23 +241,14 @@ class TokenStage:
             self._ec_transfer_params = output.ec_transfer_params
         if output.routed_experts is not None:
             experts = to_array(output.routed_experts, step.frames)
-            dropped = len(tokens) - count
             self._routed_experts.append(experts[:-dropped] if dropped else experts)
-
-    def end(self, finish: Finish) -> None:
-        """End the sample from this side; see `Stage`."""
-        self._finish = finish
-
-    def take(self) -> TokenDelta:
-        """Give what is pending and begin anew."""
-        return self.collect(self._finish)
 
     def collect(self, finish: Finish | None) -> TokenDelta:
         """Give what is pending and begin anew; the caller knows how the sample has ended."""
         delta = TokenDelta(
             self._token_ids,
-            join_logprobs(self._logprobs),
-            join_logprobs(self._prompt_logprobs),
+            join_logprobs(self._logprobs) if self._logprobs else None,
+            join_logprobs(self._prompt_logprobs) if self._prompt_logprobs else None,
             self._prefill,
             self._extras() if finish is not None else None,
             finish,
@@ -292,3 +279,27 @@ class TokenStage:
             WeightVersionSpan(version, start, end)
             for (version, start), end in zip(starts, ends, strict=False)
         ]
+
+
+class TokenStage(TokenBuffer):
+    """A stage that hands tokens over as they are."""
+
+    __slots__ = ("_finish",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._finish: Finish | None = None
+
+    def feed(self, output: EngineCoreOutput, step: Step) -> Finish | None:
+        """Merge an output; see `Stage`."""
+        self._finish = finish_of(output)
+        self.add(output, step, len(output.new_token_ids))
+        return self._finish
+
+    def end(self, finish: Finish) -> None:
+        """End the sample from this side; see `Stage`."""
+        self._finish = finish
+
+    def take(self) -> TokenDelta:
+        """Give what is pending and begin anew."""
+        return self.collect(self._finish)

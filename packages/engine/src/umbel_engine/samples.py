@@ -81,11 +81,14 @@ class Sample(Generic[ItemT]):
         "_waiter",
         "engine",
         "finish",
+        "index",
         "request_id",
     )
 
     def __init__(self, request_id: str, stage: Stage[ItemT], interval: int | None) -> None:
         self.request_id = request_id
+        self.index = 0
+        """Where the sample stands among those of its group."""
         self.finish: Finish | None = None
         """How the sample ended; None while it runs."""
         self.engine: bytes | None = None
@@ -197,7 +200,8 @@ class Group(Generic[ItemT]):
         self._submitter = submitter
         self._ready: list[Sample[ItemT]] = []
         self._done: asyncio.Future[None] | None = None
-        for sample in samples:
+        for index, sample in enumerate(samples):
+            sample.index = index
             sample._group = self
 
     def add_ready(self, sample: Sample[ItemT]) -> None:

@@ -15,18 +15,20 @@ class ChildStage(Generic[ItemT]):
     `on_end` is called once, when the child has ended for whatever reason.
     """
 
-    __slots__ = ("_on_end", "_stage", "_stats", "take")
+    __slots__ = ("_end", "_feed", "_on_end", "_stats", "take")
 
     def __init__(self, stage: Stage[ItemT], stats: ChildStats, on_end: Callable[[], None]) -> None:
-        self._stage = stage
         self._stats = stats
         self._on_end = on_end
+        # A stage may hand its calls on; bound here, they go straight to where they end.
+        self._feed = stage.feed
+        self._end = stage.end
         self.take = stage.take
 
     def feed(self, output: EngineCoreOutput, step: Step) -> Finish | None:
         """Count an output and pass it on; see `umbel_engine.Stage`."""
         self._stats.feed(output, step)
-        finish = self._stage.feed(output, step)
+        finish = self._feed(output, step)
         if finish is not None:
             # The finish may be earlier than the engine's: a stop string counts as "stop".
             if output.error is None:
@@ -40,4 +42,4 @@ class ChildStage(Generic[ItemT]):
         """End the child from this side; see `umbel_engine.Stage`."""
         self._stats.drop()
         self._on_end()
-        self._stage.end(finish)
+        self._end(finish)

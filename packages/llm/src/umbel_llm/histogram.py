@@ -20,10 +20,10 @@ class Histogram:
         self._counts = [0] * (len(bounds) + 1)
         self.sum = 0.0
 
-    def observe(self, value: float) -> None:
-        """Count a value."""
-        self._counts[bisect_left(self._bounds, value)] += 1
-        self.sum += value
+    def observe(self, value: float, times: int = 1) -> None:
+        """Count a value, which was seen so many times."""
+        self._counts[bisect_left(self._bounds, value)] += times
+        self.sum += value * times
 
     def buckets(self) -> list[tuple[str, float]]:
         """Give the bounds, in Prometheus' spelling, with the observations up to each of them."""

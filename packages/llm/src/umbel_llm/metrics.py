@@ -212,7 +212,7 @@ class ChildStats:
         if tally is None:
             tally = self._begin(output, step)
         else:
-            tally.inter_token_latency.observe(timestamp - self._last_token_time)
+            tally.token_gaps.append(timestamp - self._last_token_time)
         self._last_token_time = timestamp
         count = len(output.new_token_ids)
         tally.generation_tokens += count

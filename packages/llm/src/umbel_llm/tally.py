@@ -1,5 +1,6 @@
 """What is counted for one engine."""
 
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Self
@@ -75,6 +76,9 @@ class EngineTally:
     decode_time: Histogram = field(default_factory=_request_latency)
     inference_time: Histogram = field(default_factory=_request_latency)
 
+    token_gaps: list[float] = field(default_factory=list)
+    """Seconds between the tokens of samples, seen in this step; most of them are the same."""
+
     step_start: int | None = None
     """`processed_tokens` when the current step began; None between steps."""
 
@@ -101,10 +105,14 @@ class EngineTally:
         self.step_start = self.processed_tokens
 
     def end_step(self) -> None:
-        """Observe the tokens of the step, if one has begun."""
+        """Observe the step, if one has begun."""
         if self.step_start is not None:
             self.iteration_tokens.observe(self.processed_tokens - self.step_start)
             self.step_start = None
+        if self.token_gaps:
+            for gap, times in Counter(self.token_gaps).items():
+                self.inter_token_latency.observe(gap, times)
+            self.token_gaps.clear()
 
     def add_prefill(self, stats: PrefillStats) -> None:
         """Count the tokens of a prompt by where they came from."""

@@ -18,7 +18,6 @@ async def collect(http: web.Request, samples: Samples[ItemT]) -> list[ItemT]:
     the request with it, and its siblings are aborted.  Raises ClientDisconnectedError.
     """
     items: dict[int, ItemT] = {}
-    positions = {sample.request_id: index for index, sample in enumerate(samples)}
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def take(ready: list[Sample[ItemT]]) -> None:
@@ -27,7 +26,7 @@ async def collect(http: web.Request, samples: Samples[ItemT]) -> list[ItemT]:
             if finish is not None and finish.error is not None:
                 raise finish.error
             if (item := sample.take()) is not None:
-                items[positions[sample.request_id]] = item
+                items[sample.index] = item
 
     def sink(ready: list[Sample[ItemT]]) -> None:
         if done.done():
@@ -37,7 +36,7 @@ async def collect(http: web.Request, samples: Samples[ItemT]) -> list[ItemT]:
         except Exception as error:
             done.set_exception(error)
         else:
-            if len(items) == len(positions):
+            if len(items) == len(samples):
                 done.set_result(None)
 
     samples.sink = sink
@@ -45,7 +44,7 @@ async def collect(http: web.Request, samples: Samples[ItemT]) -> list[ItemT]:
         async with samples:
             await watched(http, done)
     finally:
-        if not done.cancel():
+        if not done.cancel() and not done.cancelled():
             # The client may have gone in the same turn; an error nobody asks for is reported.
             done.exception()
-    return [items[index] for index in range(len(positions))]
+    return [items[index] for index in range(len(samples))]

@@ -27,9 +27,27 @@ def check_connected(http: web.Request) -> None:
 
 
 async def watched(http: web.Request, future: "asyncio.Future[ValueT]") -> ValueT:
-    """Wait for a future; raises ClientDisconnectedError when the client goes first."""
-    while True:
-        check_connected(http)
-        await asyncio.wait((future,), timeout=LOOK_EVERY)
-        if future.done():
-            return future.result()
+    """Wait for a future that nobody else waits for.
+
+    When the client goes first, the future fails with ClientDisconnectedError.
+    """
+    check_connected(http)
+    loop = future.get_loop()
+    timer: asyncio.TimerHandle
+
+    def look() -> None:
+        nonlocal timer
+        try:
+            check_connected(http)
+        except ClientDisconnectedError as error:
+            if not future.done():
+                future.set_exception(error)
+        else:
+            timer = loop.call_later(LOOK_EVERY, look)
+
+    # A timer by itself costs much less than `asyncio.wait` with a timeout.
+    timer = loop.call_later(LOOK_EVERY, look)
+    try:
+        return await future
+    finally:
+        timer.cancel()

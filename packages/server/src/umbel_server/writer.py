@@ -14,7 +14,7 @@ from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 
 from umbel_engine import Sample, Samples
-from umbel_server.watch import LOOK_EVERY, ClientDisconnectedError, check_connected, watched
+from umbel_server.watch import ClientDisconnectedError, watched
 
 logger = logging.getLogger(__name__)
 
@@ -44,26 +44,41 @@ class Frames(Protocol[ItemT_contra]):
         """Give what comes instead, when the answer cannot go on."""
 
 
+class EventResponse(web.StreamResponse):
+    """A response whose headers leave together with its first bytes."""
+
+    # What aiohttp's own Response does; where aiohttp does not know it, headers leave alone.
+    _send_headers_immediately = False
+
+
 class EventStream:
     """One response body, written past aiohttp's coroutines.
 
-    It begins with a coroutine, because aiohttp prepares headers in one; after that `write` is
-    plain.  Chunks are framed here when the protocol version has them.
+    It begins and ends with a coroutine, because aiohttp prepares headers in one; in between `write`
+    is plain.  Chunks are framed here when the protocol version has them.
     """
+
+    __slots__ = ("_chunked", "_high_water", "_http", "_transport", "_writer", "response")
 
     def __init__(self, http: web.Request) -> None:
         self._http = http
-        self.response = web.StreamResponse(headers={"Content-Type": EVENT_STREAM})
+        self.response = EventResponse(headers={"Content-Type": EVENT_STREAM})
         self._writer: AbstractStreamWriter | None = None
+        self._transport: asyncio.Transport | None = None
+        self._high_water = 0
         self._chunked = False
 
-    async def begin(self, data: bytes) -> None:
-        """Send the headers together with the first bytes, of which there must be some."""
-        writer = await self.response.prepare(self._http)
-        if writer is None:
+    async def _prepare(self) -> None:
+        self._writer = await self.response.prepare(self._http)
+        self._transport = self._http.transport
+        if self._writer is None or self._transport is None:
             raise ClientDisconnectedError
-        self._writer = writer
-        self._chunked = bool(getattr(writer, "chunked", False))
+        self._high_water = self._transport.get_write_buffer_limits()[1]
+        self._chunked = bool(getattr(self._writer, "chunked", False))
+
+    async def begin(self, data: bytes) -> None:
+        """Send the headers together with the first bytes."""
+        await self._prepare()
         try:
             await self.response.write(data)
         except ConnectionError as error:
@@ -73,9 +88,9 @@ class EventStream:
         """Write bytes; none are no chunk, since an empty one would end the body."""
         if not data:
             return
-        check_connected(self._http)
-        transport = self._http.transport
-        assert transport is not None
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            raise ClientDisconnectedError
         if self._chunked:
             transport.write(b"%x\r\n%b\r\n" % (len(data), data))
         else:
@@ -84,10 +99,8 @@ class EventStream:
     @property
     def congested(self) -> bool:
         """Whether the client has yet to read more than the transport's high-water mark."""
-        transport = self._http.transport
-        if transport is None:
-            return False
-        return transport.get_write_buffer_size() > transport.get_write_buffer_limits()[1]
+        transport = self._transport
+        return transport is not None and transport.get_write_buffer_size() > self._high_water
 
     async def drain(self) -> None:
         """Wait until the client has read enough; raises ClientDisconnectedError when it is gone."""
@@ -97,10 +110,12 @@ class EventStream:
         except ConnectionError as error:
             raise ClientDisconnectedError from error
 
-    async def end(self) -> web.StreamResponse:
-        """End the body."""
+    async def end(self, data: bytes) -> web.StreamResponse:
+        """Send the last bytes, with the headers if these are the first too."""
+        if self._writer is None:
+            await self._prepare()
         try:
-            await self.response.write_eof()
+            await self.response.write_eof(data)
         except ConnectionError as error:
             raise ClientDisconnectedError from error
         return self.response
@@ -118,17 +133,32 @@ async def stream(
 
 
 class _Answer(Generic[ItemT]):
+    __slots__ = (
+        "_done",
+        "_error",
+        "_events",
+        "_frames",
+        "_held",
+        "_http",
+        "_last",
+        "_loop",
+        "_samples",
+        "_scheduled",
+        "_signal",
+        "_unfinished",
+    )
+
     def __init__(self, http: web.Request, samples: Samples[ItemT], frames: Frames[ItemT]) -> None:
         self._http = http
         self._samples = samples
         self._frames = frames
         self._loop = asyncio.get_running_loop()
-        self._positions = {sample: index for index, sample in enumerate(samples)}
         self._events = EventStream(http)
         self._held: deque[Sample[ItemT]] = deque()
         self._unfinished = len(samples)
         self._scheduled = False
         self._done = False
+        self._last = b""
         self._error: Exception | None = None
         self._signal: asyncio.Future[None] = self._loop.create_future()
 
@@ -137,18 +167,25 @@ class _Answer(Generic[ItemT]):
         async with self._samples:
             await watched(self._http, self._signal)
             self._raise_early_error()
-            await self._events.begin(self._frames.begin() + self._render())
-            self._samples.sink = self._hand_over
-            try:
-                self._turn()
-                await self._until_done()
-            except ClientDisconnectedError:
-                raise
-            except Exception as error:
-                # The client is told that there was a fault, not which.
-                logger.exception("%s %s failed in mid-stream", self._http.method, self._http.path)
-                self._events.write(self._frames.failure(error))
-        return await self._events.end()
+            first = self._frames.begin() + self._render()
+            if self._done:
+                self._last = first
+            else:
+                await self._events.begin(first)
+                await self._go_on()
+        return await self._events.end(self._last)
+
+    async def _go_on(self) -> None:
+        self._samples.sink = self._hand_over
+        try:
+            self._turn()
+            await self._until_done()
+        except ClientDisconnectedError:
+            raise
+        except Exception as error:
+            # The client is told that there was a fault, not which.
+            logger.exception("%s %s failed in mid-stream", self._http.method, self._http.path)
+            self._last = self._frames.failure(error)
 
     def _hold(self, ready: list[Sample[ItemT]]) -> None:
         self._held += ready
@@ -165,13 +202,20 @@ class _Answer(Generic[ItemT]):
                 raise sample.finish.error
 
     def _turn(self) -> None:
-        """Render and write what is held, as far as one turn of the loop allows."""
+        """Render and write what is held, as far as one turn of the loop allows.
+
+        What comes last is left to whoever ends the answer.
+        """
         self._scheduled = False
         if self._events.congested:
             self._wake()
             return
         try:
-            self._events.write(self._render())
+            data = self._render()
+            if self._done:
+                self._last = data
+            else:
+                self._events.write(data)
         except Exception as error:
             self._error = error
         if self._done or self._error is not None:
@@ -185,26 +229,29 @@ class _Answer(Generic[ItemT]):
         size = 0
         held, frames = self._held, self._frames
         for _ in range(SAMPLES_PER_TURN):
-            if not held or size > BYTES_PER_TURN or self._done:
+            if not held or size > BYTES_PER_TURN:
                 break
             sample = held.popleft()
             item = sample.take()
             if item is None:
                 continue
             finish = sample.finish
-            if finish is not None and finish.error is not None:
+            if finish is None:
+                data = frames.item(sample.index, item)
+                parts.append(data)
+                size += len(data)
+                continue
+            self._unfinished -= 1
+            if finish.error is not None:
                 parts.append(frames.failure(finish.error))
                 self._done = True
                 break
-            data = frames.item(self._positions[sample], item)
-            parts.append(data)
-            size += len(data)
-            if finish is not None:
-                self._unfinished -= 1
-                if self._unfinished == 0:
-                    parts.append(frames.end())
-                    self._done = True
-        return b"".join(parts)
+            parts.append(frames.item(sample.index, item))
+            if self._unfinished == 0:
+                parts.append(frames.end())
+                self._done = True
+                break
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _wake(self) -> None:
         if not self._signal.done():
@@ -222,5 +269,4 @@ class _Answer(Generic[ItemT]):
                     self._turn()
                 continue
             self._signal = self._loop.create_future()
-            await asyncio.wait((self._signal,), timeout=LOOK_EVERY)
-            check_connected(self._http)
+            await watched(self._http, self._signal)

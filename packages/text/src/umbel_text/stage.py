@@ -1,5 +1,7 @@
 """From tokens to text, as they arrive."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from umbel_engine import (
@@ -10,7 +12,7 @@ from umbel_engine import (
     Logprobs,
     PrefillStats,
     Step,
-    TokenStage,
+    TokenBuffer,
 )
 from umbel_engine.messages import finish_of
 from umbel_llm import ChildStats, RequestTiming
@@ -46,7 +48,7 @@ REFUSED = "validation_error"
 CONSTRAINT_REFUSED = "Invalid structured outputs: the engine could not compile the constraint."
 
 
-class TextStage:
+class TextStage(TokenBuffer):
     """Decodes a sample and looks for its stop strings at every step.
 
     The rules are those of vllm/v1/engine/detokenizer.py: the token that ended the sample shows in
@@ -58,11 +60,10 @@ class TextStage:
         "_finish",
         "_include_stop",
         "_is_constrained",
-        "_logprobs",
+        "_logprobs_decoder",
         "_stats",
         "_stop",
         "_text",
-        "_tokens",
     )
 
     def __init__(
@@ -72,51 +73,55 @@ class TextStage:
         context: LeftContext,
         stats: ChildStats,
     ) -> None:
-        self._tokens = TokenStage()
+        super().__init__()
         self._detokenizer = Detokenizer(tokenizer, context, sampling.spaces_between_special_tokens)
         self._include_stop = sampling.include_stop_str_in_output
         self._is_constrained = sampling.structured_outputs is not None
         self._stop: StopMatcher | None = None
         if sampling.stop:
             self._stop = StopMatcher(sampling.stop, self._include_stop, sampling.min_tokens)
-        self._logprobs: LogprobsDecoder | None = None
+        self._logprobs_decoder: LogprobsDecoder | None = None
         if sampling.num_logprobs is not None:
-            self._logprobs = LogprobsDecoder(tokenizer, sampling.num_logprobs)
+            self._logprobs_decoder = LogprobsDecoder(tokenizer, sampling.num_logprobs)
         self._stats = stats
         self._text: list[str] = []
         self._finish: Finish | None = None
 
     def feed(self, output: EngineCoreOutput, step: Step) -> Finish | None:
         """Decode an output; see `umbel_engine.Stage`."""
-        finish = finish_of(output)
+        finish = finish_of(output) if output.finish_reason is not None else None
         token_ids = output.new_token_ids
-        shown = len(token_ids)
-        if finish is not None and finish.reason == "stop" and shown and not self._include_stop:
-            shown -= 1
         kept = len(token_ids)
-        for index in range(shown):
-            text = self._detokenizer.feed(token_ids[index])
-            if self._stop is not None:
-                text, stop = self._stop.feed(text)
-                if stop is not None:
-                    finish = Finish("stop", stop)
-                    kept = index + 1
-                    self._text.append(text)
-                    break
-            self._text.append(text)
-        self._tokens.add(output, step, kept)
+        if finish is not None and finish.reason == "stop" and not self._include_stop:
+            token_ids = token_ids[:-1]
+        if self._stop is None:
+            for token_id in token_ids:
+                self._text.append(self._detokenizer.feed(token_id))
+        elif (match := self._search(self._stop, token_ids)) is not None:
+            kept, stop = match
+            finish = Finish("stop", stop)
+        self.add(output, step, kept)
         if finish is not None:
             if finish.error is not None and output.error is None and self._was_refused():
                 finish = Finish("error", error=EngineRequestError(CONSTRAINT_REFUSED, REFUSED))
             self._end(finish)
         return finish
 
+    def _search(self, matcher: StopMatcher, token_ids: Sequence[int]) -> tuple[int, str] | None:
+        """Decode tokens up to the first stop string; gives how many those are, and the string."""
+        for index, token_id in enumerate(token_ids):
+            text, stop = matcher.feed(self._detokenizer.feed(token_id))
+            self._text.append(text)
+            if stop is not None:
+                return index + 1, stop
+        return None
+
     def _was_refused(self) -> bool:
         """Say whether the constraint is the likely cause of an error that the engine left unsaid.
 
         An engine of 0.32 ends a request so whose constraint does not compile; 0.33 says it.
         """
-        return self._is_constrained and self._tokens.count == 0
+        return self._is_constrained and self.count == 0
 
     def end(self, finish: Finish) -> None:
         """End the sample from this side; see `umbel_engine.Stage`."""
@@ -129,22 +134,24 @@ class TextStage:
 
     def take(self) -> TextDelta:
         """Give what is pending and begin anew."""
-        tokens = self._tokens.collect(self._finish)
+        finish = self._finish
+        tokens = self.collect(finish)
         logprobs: list[PositionLogprobs] | None = None
-        if self._logprobs is not None:
+        if self._logprobs_decoder is not None:
             if tokens.logprobs is not None:
-                logprobs = self._logprobs.feed(tokens.logprobs)
+                logprobs = self._logprobs_decoder.feed(tokens.logprobs)
             elif not tokens.token_ids:
                 logprobs = []
+        text = self._text
         delta = TextDelta(
-            "".join(self._text),
+            text[0] if len(text) == 1 else "".join(text),
             tokens.token_ids,
             logprobs,
             tokens.prompt_logprobs,
             tokens.prefill,
             tokens.extras,
-            self._finish,
-            self._stats.timing(self._tokens.count) if self._finish is not None else None,
+            finish,
+            self._stats.timing(self.count) if finish is not None else None,
         )
-        self._text = []
+        text.clear()
         return delta
