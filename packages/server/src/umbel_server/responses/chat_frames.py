@@ -5,6 +5,8 @@ asked for beyond it, is encoded.  Fields, order and nulls are those of
 vllm/entrypoints/openai/chat_completion/serving.py.
 """
 
+from functools import lru_cache
+
 import msgspec
 
 from umbel_chat import ChatDelta
@@ -12,11 +14,21 @@ from umbel_engine import PrefillStats
 from umbel_llm import RequestTiming
 from umbel_server.responses.context import AnswerContext, chat_prompt_details, timing_metrics
 from umbel_server.responses.errors import chat_failure
-from umbel_server.responses.events import DONE, events_head, plain_usage, usage_event
+from umbel_server.responses.events import DONE, KEPT_OPENINGS, events_head, plain_usage, usage_event
 from umbel_server.responses.extras import NOTHING, weight_versions
 from umbel_server.responses.logprobs import chat_logprobs
 
 encode = msgspec.json.encode
+
+PLAIN_END = (
+    b'},"logprobs":null,"finish_reason":null,"token_ids":null}],"kv_transfer_params":null}\n\n'
+)
+
+
+@lru_cache(KEPT_OPENINGS)
+def choice_opening(index: int) -> bytes:
+    """Give the start of the choice of an event; answers share these bytes, which stay cached."""
+    return b'"choices":[{"index":%d,"delta":{' % index
 
 
 class ChatFrames:
@@ -27,15 +39,10 @@ class ChatFrames:
         self._role = role
         self._echo = echo
         self._head = events_head(context, "chat.completion.chunk")
-        self._openings = [
-            self._head + b'"choices":[{"index":%d,"delta":{' % index for index in range(n)
-        ]
-        self._started = [False] * n
+        self._choices = [choice_opening(index) for index in range(n)]
         self._generated = [0] * n
         self._prefill: PrefillStats | None = None
         self._timing: RequestTiming | None = None
-        plain_end = b'},"logprobs":null,"finish_reason":null,"token_ids":null}],'
-        self._plain_end = plain_end + b'"kv_transfer_params":null}\n\n'
         # What makes an event more than its text.
         self._plain = not (
             context.return_token_ids or context.continuous_usage or context.logprobs is not None
@@ -49,10 +56,10 @@ class ChatFrames:
         end = b'"logprobs":null,"finish_reason":null}]%b' % usage
         role = b'"role":%b,"content":""},%b,"prompt_token_ids":%b,"prompt_text":%b}\n\n'
         tail = role % (encode(self._role), end, ids, encode(context.prompt_text))
-        frames = [opening + tail for opening in self._openings]
+        frames = [self._head + choice + tail for choice in self._choices]
         if self._echo:
             tail = b'"content":%b},%b}\n\n' % (encode(self._echo), end)
-            frames += [opening + tail for opening in self._openings]
+            frames += [self._head + choice + tail for choice in self._choices]
         return b"".join(frames)
 
     def item(self, position: int, item: ChatDelta) -> bytes:
@@ -62,17 +69,19 @@ class ChatFrames:
             self._prefill = item.prefill
         count = len(item.token_ids)
         if finish is None:
-            if not self._started[position]:
-                if not count and not item.content:
-                    return b""
-                self._started[position] = True
+            content = item.content
+            if not count and not content and not self._generated[position]:
+                return b""
             self._generated[position] += count
             if self._plain:
-                return b'%b"content":%b%b' % (
-                    self._openings[position],
-                    encode(item.content),
-                    self._plain_end,
+                parts = (
+                    self._head,
+                    self._choices[position],
+                    b'"content":',
+                    encode(content),
+                    PLAIN_END,
                 )
+                return b"".join(parts)
             return self._event(position, item, b'"finish_reason":null,')
         self._generated[position] += count
         self._timing = item.timing
@@ -104,8 +113,9 @@ class ChatFrames:
         content = item.content
         # A sample that ends without a token has nothing to say.
         silent = item.finish is not None and not content and not self._generated[position]
-        return b'%b%b},"logprobs":%b,%b"token_ids":%b%b}]%b%b,%b%b}\n\n' % (
-            self._openings[position],
+        return b'%b%b%b},"logprobs":%b,%b"token_ids":%b%b}]%b%b,%b%b}\n\n' % (
+            self._head,
+            self._choices[position],
             b"" if silent else b'"content":%b' % encode(content),
             logprobs,
             reason,

@@ -3,6 +3,8 @@
 Fields, order and nulls are those of vllm/entrypoints/openai/completion/serving.py.
 """
 
+from functools import lru_cache
+
 import msgspec
 
 from umbel_engine import PrefillStats
@@ -14,12 +16,23 @@ from umbel_server.responses.context import (
 )
 from umbel_server.responses.echo import Echo
 from umbel_server.responses.errors import completion_failure
-from umbel_server.responses.events import DONE, events_head, plain_usage, usage_event
+from umbel_server.responses.events import DONE, KEPT_OPENINGS, events_head, plain_usage, usage_event
 from umbel_server.responses.extras import NOTHING, weight_versions
 from umbel_server.responses.logprobs import CompletionLogprobsWriter
 from umbel_text import TextDelta
 
 encode = msgspec.json.encode
+
+PLAIN_END = (
+    b',"logprobs":null,"finish_reason":null,"stop_reason":null,"prompt_token_ids":null,'
+    b'"token_ids":null,"weight_versions":null}],"kv_transfer_params":null}\n\n'
+)
+
+
+@lru_cache(KEPT_OPENINGS)
+def choice_opening(index: int) -> bytes:
+    """Give the start of the choice of an event; answers share these bytes, which stay cached."""
+    return b'"choices":[{"index":%d,"text":' % index
 
 
 class CompletionFrames:
@@ -30,9 +43,7 @@ class CompletionFrames:
         self._context = context
         self._echo = echo
         self._head = events_head(context, "text_completion")
-        self._openings = [
-            self._head + b'"choices":[{"index":%d,"text":' % index for index in range(count)
-        ]
+        self._choices = [choice_opening(index) for index in range(count)]
         self._introduced = [False] * count
         self._generated = [0] * count
         self._logprobs: list[CompletionLogprobsWriter] = []
@@ -40,10 +51,6 @@ class CompletionFrames:
             self._logprobs = [CompletionLogprobsWriter(context.logprobs) for _ in range(count)]
         self._prefill: PrefillStats | None = None
         self._timing: RequestTiming | None = None
-        self._plain_end = (
-            b',"logprobs":null,"finish_reason":null,"stop_reason":null,"prompt_token_ids":null,'
-            b'"token_ids":null,"weight_versions":null}],"kv_transfer_params":null}\n\n'
-        )
         # What makes an event more than its text.
         self._plain = not (
             context.return_token_ids
@@ -68,7 +75,8 @@ class CompletionFrames:
             return b""
         self._generated[position] += count
         if self._plain and finish is None:
-            return self._openings[position] + encode(item.text) + self._plain_end
+            parts = (self._head, self._choices[position], encode(item.text), PLAIN_END)
+            return b"".join(parts)
         return self._event(position, item)
 
     def _event(self, position: int, item: TextDelta) -> bytes:
@@ -88,10 +96,11 @@ class CompletionFrames:
         if finish is not None and not context.include_usage and context.fingerprint is not None:
             fingerprint = b',"system_fingerprint":%b' % encode(context.fingerprint)
         return (
-            b'%b%b,"logprobs":%b,"finish_reason":%b,"stop_reason":%b,"prompt_token_ids":%b,'
+            b'%b%b%b,"logprobs":%b,"finish_reason":%b,"stop_reason":%b,"prompt_token_ids":%b,'
             b'"token_ids":%b,"weight_versions":%b}]%b%b,"kv_transfer_params":%b}\n\n'
         ) % (
-            self._openings[position],
+            self._head,
+            self._choices[position],
             encode(text),
             self._logprobs_field(position, item, is_first),
             encode(finish.reason) if finish is not None else b"null",

@@ -7,6 +7,9 @@ from umbel_server.usage import PromptTokensDetails
 
 DONE = b"data: [DONE]\n\n"
 
+KEPT_OPENINGS = 1024
+"""How many choices have the start of theirs kept, from one answer to the next."""
+
 encode = msgspec.json.encode
 
 
