@@ -65,14 +65,17 @@ def read_parts(parts: Sequence[object], model_name: str, path: str) -> list[Part
     A part of type text or refusal whose text is null is skipped.  Raises InvalidChatError for a
     part that is no text, `path` being the place of the parts in the request.
     """
-    read = [read_part(part, model_name, f"{path}.{index}") for index, part in enumerate(parts)]
-    return [part for part in read if part is not None]
+    read: list[Part] = []
+    for index, part in enumerate(parts):
+        if isinstance(part, str):
+            read.append({"type": "text", "text": part})
+        elif (object_read := read_part(part, model_name, f"{path}.{index}")) is not None:
+            read.append(object_read)
+    return read
 
 
 def read_part(part: object, model_name: str, path: str) -> Part | None:
-    """Read one content part; None for one that is to be skipped."""
-    if isinstance(part, str):
-        return {"type": "text", "text": part}
+    """Read one content part that is no plain string; None for one that is to be skipped."""
     if not isinstance(part, Mapping):
         raise InvalidChatError(f"{path} must be an object or a string.")
     kind = part_type(part)

@@ -39,12 +39,12 @@ def read_message(
     message: object, index: int, content_format: ContentFormat, model_name: str
 ) -> Message:
     """Read the message at an index of the request."""
-    path = PATH_OF_MESSAGE.format(index=index)
     if not isinstance(message, Mapping):
+        path = PATH_OF_MESSAGE.format(index=index)
         raise InvalidMessageError(f"messages.{index} must be an object.", path)
     role = message.get("role")
     if not isinstance(role, str):
-        raise InvalidMessageError(f"messages.{index}.role must be a string.", f"{path}.role")
+        raise _not_a_string("role", index)
     parts = read_parts(
         _content_parts(message, role, index), model_name, f"messages.{index}.content"
     )
@@ -119,10 +119,12 @@ def _optional_string(message: Mapping[str, object], name: str, index: int) -> st
     value = message.get(name)
     if value is None or isinstance(value, str):
         return value
-    raise InvalidMessageError(
-        f"messages.{index}.{name} must be a string.",
-        f"{PATH_OF_MESSAGE.format(index=index)}.{name}",
-    )
+    raise _not_a_string(name, index)
+
+
+def _not_a_string(name: str, index: int) -> InvalidMessageError:
+    path = PATH_OF_MESSAGE.format(index=index)
+    return InvalidMessageError(f"messages.{index}.{name} must be a string.", f"{path}.{name}")
 
 
 def _read_assistant_fields(message: Mapping[str, object], index: int) -> Message:

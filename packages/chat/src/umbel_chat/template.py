@@ -88,6 +88,7 @@ class ChatTemplate:
         now: Callable[[], datetime] = datetime.now,
     ) -> None:
         self._source = source or ""
+        self._knows_developer = '"developer"' in self._source or "'developer'" in self._source
         self._now = now
         self._special_tokens = dict(special_tokens or {})
         self._template: Template | None = None
@@ -105,6 +106,8 @@ class ChatTemplate:
         self._used = meta.find_undeclared_variables(parsed)
         self.content_format = detect_content_format(parsed)
         self._template = environment.from_string(source)
+        # Every rendering copies them, which takes long of the chain of mappings that they come as.
+        self._template.globals = dict(self._template.globals)
 
     @property
     def source(self) -> str | None:
@@ -153,8 +156,7 @@ class ChatTemplate:
         return _cut_at_mark(self._render([*messages[:-1], marked], False, variables), text)
 
     def _fit_roles(self, conversation: Sequence[Message]) -> Sequence[Message]:
-        knows_developer = '"developer"' in self._source or "'developer'" in self._source
-        if knows_developer or all(message.get("role") != "developer" for message in conversation):
+        if self._knows_developer or all(item.get("role") != "developer" for item in conversation):
             return conversation
         return fold_developer_messages(conversation)
 

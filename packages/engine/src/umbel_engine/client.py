@@ -204,9 +204,10 @@ class EngineClient:
         `stages` has one stage per child.  A sample is handed over every `interval` tokens, or,
         with None, only at its end.
         """
-        # The engine answers to the client that a request names.
-        request = msgspec.structs.replace(fanout.request, client_index=self.index)
-        fanout = fanout._replace(request=request)
+        if fanout.request.client_index != self.index:
+            # The engine answers to the client that a request names.
+            request = msgspec.structs.replace(fanout.request, client_index=self.index)
+            fanout = fanout._replace(request=request)
         samples = [
             Sample(child.request_id, stage, interval)
             for child, stage in zip(fanout.children, stages, strict=True)
@@ -323,8 +324,11 @@ class EngineClient:
         return self._routing
 
     def _send(self, identity: bytes, kind: bytes, payload: bytes) -> None:
+        send = self._input_socket.send
         try:
-            self._input_socket.send_multipart([identity, kind, payload], zmq.NOBLOCK)
+            send(identity, zmq.NOBLOCK | zmq.SNDMORE)
+            send(kind, zmq.NOBLOCK | zmq.SNDMORE)
+            send(payload, zmq.NOBLOCK)
         except zmq.ZMQError as error:
             dead = EngineDeadError(f"an engine cannot be reached: {error}")
             self.die(dead)

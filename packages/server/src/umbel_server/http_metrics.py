@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from functools import lru_cache
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
@@ -10,6 +11,8 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 UNCOUNTED = frozenset(
     {"/metrics", "/health", "/load", "/ping", "/version", "/server_info"},
 )
+
+KEPT_SERIES = 256
 
 LOW_BUCKETS = (0.1, 0.5, 1.0)
 HIGH_BUCKETS = (
@@ -43,6 +46,10 @@ def counting(registry: CollectorRegistry, root_path: str = "") -> Middleware:
         registry=registry,
     )
 
+    # Finding the series of some labels takes longer than to count in it.
+    requests_of = lru_cache(KEPT_SERIES)(requests.labels)
+    durations_of = lru_cache(KEPT_SERIES)(coarse.labels)
+
     @web.middleware
     async def count(request: web.Request, handler: Handler) -> web.StreamResponse:
         resource = request.match_info.route.resource
@@ -64,8 +71,8 @@ def counting(registry: CollectorRegistry, root_path: str = "") -> Middleware:
             raise
         finally:
             elapsed = time.perf_counter() - start
-            requests.labels(request.method, f"{status // 100}xx", path).inc()
+            requests_of(request.method, f"{status // 100}xx", path).inc()
             fine.observe(elapsed)
-            coarse.labels(request.method, path).observe(elapsed)
+            durations_of(request.method, path).observe(elapsed)
 
     return count
