@@ -144,4 +144,7 @@ def engine(port: int, step_ms: float, log: Path) -> AbstractAsyncContextManager[
 
 def environment() -> dict[str, str]:
     """Give the environment of everything that is started."""
-    return {**os.environ, "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "PYTHONSAFEPATH": "1"}
+    inherited = dict(os.environ)
+    # Installed packages have their byte code; so do these, from their second start on.
+    inherited.pop("PYTHONDONTWRITEBYTECODE", None)
+    return {**inherited, "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "PYTHONSAFEPATH": "1"}

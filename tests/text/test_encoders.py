@@ -8,9 +8,9 @@ import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from umbel_text.encoders import encoder_of
+from umbel_text.encoders import fast_encoder_of
 from umbel_text.errors import InvalidTextError
-from umbel_text.tokenizer import Tokenizer
+from umbel_text.tokenizer import SpecialTokens, Tokenizer
 
 MARKS = st.sampled_from(
     ["<|im_start|>", "<|im_end|>\n", " ", "\n\n\t", "don't ", "été", "学生", "ﬁ"]
@@ -26,19 +26,29 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @given(text=TEXTS, adds=st.booleans())
 def test_both_packages_give_the_same_tokens(byte_level: Tokenizer, text: str, adds: bool) -> None:
-    (expected,) = byte_level.backend.encode_batch_fast([text], add_special_tokens=adds)
-    assert byte_level.encode(text, adds) == expected.ids
+    fast = fast_encoder_of(byte_level.backend)
+    assert fast is not None
+    assert fast(text, adds) == byte_level.encode(text, adds)
 
 
-def test_fastokens_is_used_where_it_is_installed(byte_level: Tokenizer) -> None:
-    assert encoder_of(byte_level.backend).__name__ == "encode_fast"
+@pytest.fixture
+def fresh(byte_level: Tokenizer) -> Tokenizer:
+    """One of its own, which a test may change."""
+    return Tokenizer(tokenizers.Tokenizer.from_str(byte_level.backend.to_str()), SpecialTokens({}))
+
+
+def test_fastokens_is_used_on_demand(fresh: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = fresh.encode("Hello")
+    assert fresh.use_fastokens()
+    monkeypatch.setattr(fresh, "backend", None)
+    assert fresh.encode("Hello") == expected
 
 
 @pytest.mark.usefixtures("plain")
-def test_tokenizers_is_used_where_it_is_not(byte_level: Tokenizer) -> None:
-    encode = encoder_of(byte_level.backend)
-    assert encode.__name__ == "encode"
-    assert encode("Hello", False) == byte_level.encode("Hello", False)
+def test_it_stays_with_tokenizers_where_fastokens_is_not_installed(fresh: Tokenizer) -> None:
+    expected = fresh.encode("Hello")
+    assert not fresh.use_fastokens()
+    assert fresh.encode("Hello") == expected
 
 
 def test_a_tokenizer_that_fastokens_does_not_know_is_left_to_tokenizers(
@@ -47,7 +57,7 @@ def test_a_tokenizer_that_fastokens_does_not_know_is_left_to_tokenizers(
     caplog.set_level(logging.DEBUG, "umbel_text")
     backend = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0, "?": 1}, unk_token="?"))
     backend.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
-    assert encoder_of(backend)("a b", False) == [0, 1]
+    assert fast_encoder_of(backend) is None
     assert "fastokens is not used" in caplog.text
 
 
@@ -65,16 +75,13 @@ def test_one_that_disagrees_is_left_to_tokenizers(
             return byte_level.backend.encode(text.lower(), add_special_tokens=add_special_tokens)
 
     monkeypatch.setattr(fastokens, "Tokenizer", Other)
-    assert encoder_of(byte_level.backend).__name__ == "encode"
+    assert fast_encoder_of(byte_level.backend) is None
     assert "tokenizes" in caplog.text
 
 
-def test_lone_surrogates_are_refused(byte_level: Tokenizer) -> None:
+def test_lone_surrogates_are_refused(fresh: Tokenizer) -> None:
     with pytest.raises(InvalidTextError):
-        byte_level.encode("\ud800")
-
-
-@pytest.mark.usefixtures("plain")
-def test_lone_surrogates_are_refused_without_fastokens(byte_level: Tokenizer) -> None:
-    with pytest.raises(TypeError):
-        encoder_of(byte_level.backend)("\ud800", False)
+        fresh.encode("\ud800")
+    assert fresh.use_fastokens()
+    with pytest.raises(InvalidTextError):
+        fresh.encode("\ud800")

@@ -2,12 +2,11 @@
 
 import argparse
 import asyncio
-import gc
 import logging
 import os
 import re
 import sys
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -37,25 +36,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         settings = settings_of(parsed, theirs, os.environ)
         if not isinstance(settings, ServeSettings):
-            return asyncio.run(_frozen(render(settings)))
+            return asyncio.run(render(settings))
         if settings.data_parallel_size_local:
             # The engine's own log tells more of how it comes up.
             logging.getLogger("umbel_engine.handshake").setLevel(logging.WARNING)
         if settings.api_server_count > 1:
             return asyncio.run(supervise(settings))
-        return asyncio.run(_frozen(serve(settings)))
+        return asyncio.run(serve(settings))
     except (OptionError, EngineError, TextError, ChatError, OSError) as error:
         print(f"umbel: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
-
-
-async def _frozen(work: Coroutine[object, object, int]) -> int:
-    # What was imported lives as long as the process: the collector need not look at it again.
-    gc.collect()
-    gc.freeze()
-    return await work
 
 
 def split_arguments(arguments: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:

@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry
 from umbel_chat import ChatLlm
 from umbel_server.app import create_app
 from umbel_server.listening import announce, listening_socket, serving
+from umbel_server.memory import settle
 from umbel_server.model_length import read_max_model_len
 from umbel_server.serve import load_model, server_options, with_model
 from umbel_server.settings import FrontendSettings
@@ -23,6 +24,7 @@ async def render(settings: FrontendSettings) -> int:
     started = time.monotonic()
     settings = await with_model(settings)
     chat_model, text_model = load_model(settings)
+    settle(text_model)
     folder = resolve_model_folder(settings.model, settings.revision)
     max_model_len = read_max_model_len(folder, settings.max_model_len)
     text_model = msgspec.structs.replace(text_model, max_model_len=max_model_len)

@@ -20,6 +20,7 @@ from umbel_llm import Llm, LlmMetrics
 from umbel_server.app import create_app
 from umbel_server.errors import OptionError
 from umbel_server.listening import announce, listening_socket, serving
+from umbel_server.memory import settle
 from umbel_server.options import ServerOptions
 from umbel_server.server import SERVER
 from umbel_server.settings import FrontendSettings, ServeSettings
@@ -42,6 +43,7 @@ async def serve(settings: ServeSettings) -> int:
     settings = await with_model(settings)
     # Files that cannot be used are found before an engine is started, a taken port as well.
     chat_model, text_model = load_model(settings)
+    settle(text_model)
     with listening_socket(settings) as listener:
         async with AsyncExitStack() as stack:
             stop = Stop()

@@ -4,7 +4,6 @@ What it is to do comes on its standard input, which stays open for as long as th
 """
 
 import asyncio
-import gc
 import logging
 import os
 import signal
@@ -19,6 +18,7 @@ from umbel_chat import ChatError
 from umbel_engine import EngineClient, EngineError
 from umbel_server.errors import OptionError
 from umbel_server.listening import serving
+from umbel_server.memory import settle
 from umbel_server.processes import ServerProcesses
 from umbel_server.serve import engine_options, load_model, make_app, run
 from umbel_server.server import SERVER
@@ -47,10 +47,9 @@ class Assignment(msgspec.Struct, frozen=True):
 
 async def work(assignment: Assignment) -> int:
     """Serve until told to stop; gives the exit status, 1 when the engines died."""
-    gc.collect()
-    gc.freeze()
     settings, index = assignment.settings, assignment.index
     chat_model, text_model = load_model(settings)
+    settle(text_model)
     options = msgspec.structs.replace(
         engine_options(settings), client_index=index, client_count=settings.api_server_count
     )

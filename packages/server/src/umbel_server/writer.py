@@ -193,7 +193,7 @@ class _Answer(Generic[ItemT]):
 
     def _hand_over(self, ready: list[Sample[ItemT]]) -> None:
         self._held += ready
-        if not self._scheduled and not self._done:
+        if not self._scheduled:
             self._turn()
 
     def _raise_early_error(self) -> None:
@@ -207,6 +207,8 @@ class _Answer(Generic[ItemT]):
         What comes last is left to whoever ends the answer.
         """
         self._scheduled = False
+        if self._done:
+            return
         if self._events.congested:
             self._wake()
             return
@@ -236,17 +238,15 @@ class _Answer(Generic[ItemT]):
             if item is None:
                 continue
             finish = sample.finish
-            if finish is None:
-                data = frames.item(sample.index, item)
-                parts.append(data)
-                size += len(data)
-                continue
-            self._unfinished -= 1
-            if finish.error is not None:
-                parts.append(frames.failure(finish.error))
-                self._done = True
-                break
-            parts.append(frames.item(sample.index, item))
+            if finish is not None:
+                self._unfinished -= 1
+                if finish.error is not None:
+                    parts.append(frames.failure(finish.error))
+                    self._done = True
+                    break
+            data = frames.item(sample.index, item)
+            parts.append(data)
+            size += len(data)
             if self._unfinished == 0:
                 parts.append(frames.end())
                 self._done = True

@@ -10,7 +10,7 @@ from typing import TypeVar
 import tokenizers
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 
-from umbel_text.encoders import encoder_of
+from umbel_text.encoders import encoder_of, fast_encoder_of
 from umbel_text.errors import (
     InvalidRequestError,
     InvalidTextError,
@@ -155,6 +155,17 @@ class Tokenizer:
             if backend.token_to_id(token) is not None:
                 config.setdefault(name, token)
         return cls(backend, SpecialTokens(config, folder), config)
+
+    def use_fastokens(self) -> bool:
+        """Encode with the package fastokens from now on; says whether that is so.
+
+        It must be installed and give the same tokens for a number of texts.  Loading a large
+        vocabulary takes it half a second, in which other threads run, and may encode.
+        """
+        fast = fast_encoder_of(self.backend)
+        if fast is not None:
+            self._encode = fast
+        return fast is not None
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """Give the token ids of a text; other threads run meanwhile.
