@@ -212,7 +212,11 @@ class ChildStats:
         if tally is None:
             tally = self._begin(output, step)
         else:
-            tally.token_gaps.append(timestamp - self._last_token_time)
+            gap = timestamp - self._last_token_time
+            if gap == tally.token_gap:
+                tally.token_gap_times += 1
+            else:
+                tally.begin_gap(gap)
         self._last_token_time = timestamp
         count = len(output.new_token_ids)
         tally.generation_tokens += count

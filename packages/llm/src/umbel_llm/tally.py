@@ -1,6 +1,5 @@
 """What is counted for one engine."""
 
-from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Self
@@ -76,8 +75,10 @@ class EngineTally:
     decode_time: Histogram = field(default_factory=_request_latency)
     inference_time: Histogram = field(default_factory=_request_latency)
 
-    token_gaps: list[float] = field(default_factory=list)
-    """Seconds between the tokens of samples, seen in this step; most of them are the same."""
+    token_gap: float = 0.0
+    token_gap_times: int = 0
+    """Seconds between two tokens of a sample, and how often in a row they were seen: within a step
+    most samples have the same."""
 
     step_start: int | None = None
     """`processed_tokens` when the current step began; None between steps."""
@@ -109,10 +110,14 @@ class EngineTally:
         if self.step_start is not None:
             self.iteration_tokens.observe(self.processed_tokens - self.step_start)
             self.step_start = None
-        if self.token_gaps:
-            for gap, times in Counter(self.token_gaps).items():
-                self.inter_token_latency.observe(gap, times)
-            self.token_gaps.clear()
+        self.begin_gap(0.0, 0)
+
+    def begin_gap(self, gap: float, times: int = 1) -> None:
+        """Observe the gap that was seen last, and begin to count another one."""
+        if self.token_gap_times:
+            self.inter_token_latency.observe(self.token_gap, self.token_gap_times)
+        self.token_gap = gap
+        self.token_gap_times = times
 
     def add_prefill(self, stats: PrefillStats) -> None:
         """Count the tokens of a prompt by where they came from."""

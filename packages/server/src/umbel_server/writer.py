@@ -7,7 +7,6 @@ memory is bounded by the answer itself.
 
 import asyncio
 import logging
-from collections import deque
 from typing import Generic, Protocol, TypeVar
 
 from aiohttp import web
@@ -154,7 +153,7 @@ class _Answer(Generic[ItemT]):
         self._frames = frames
         self._loop = asyncio.get_running_loop()
         self._events = EventStream(http)
-        self._held: deque[Sample[ItemT]] = deque()
+        self._held: list[Sample[ItemT]] = []
         self._unfinished = len(samples)
         self._scheduled = False
         self._done = False
@@ -192,8 +191,9 @@ class _Answer(Generic[ItemT]):
         self._wake()
 
     def _hand_over(self, ready: list[Sample[ItemT]]) -> None:
-        self._held += ready
-        if not self._scheduled:
+        # Mostly there is nothing else, and the list is this one's to keep.
+        self._held = self._held + ready if self._held else ready
+        if not self._scheduled and not self._done:
             self._turn()
 
     def _raise_early_error(self) -> None:
@@ -207,8 +207,6 @@ class _Answer(Generic[ItemT]):
         What comes last is left to whoever ends the answer.
         """
         self._scheduled = False
-        if self._done:
-            return
         if self._events.congested:
             self._wake()
             return
@@ -229,11 +227,12 @@ class _Answer(Generic[ItemT]):
     def _render(self) -> bytes:
         parts: list[bytes] = []
         size = 0
-        held, frames = self._held, self._frames
-        for _ in range(SAMPLES_PER_TURN):
-            if not held or size > BYTES_PER_TURN:
+        frames = self._frames
+        rendered = 0
+        for sample in self._held:
+            if rendered == SAMPLES_PER_TURN or size > BYTES_PER_TURN:
                 break
-            sample = held.popleft()
+            rendered += 1
             item = sample.take()
             if item is None:
                 continue
@@ -251,6 +250,7 @@ class _Answer(Generic[ItemT]):
                 parts.append(frames.end())
                 self._done = True
                 break
+        self._held = self._held[rendered:]
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _wake(self) -> None:
@@ -265,8 +265,7 @@ class _Answer(Generic[ItemT]):
                 return
             if self._events.congested:
                 await self._events.drain()
-                if not self._scheduled:
-                    self._turn()
+                self._hand_over([])
                 continue
             self._signal = self._loop.create_future()
             await watched(self._http, self._signal)

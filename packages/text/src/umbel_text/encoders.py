@@ -18,6 +18,9 @@ Encode = Callable[[str, bool], list[int]]
 Other threads run meanwhile.  Raises TypeError or UnicodeEncodeError for a text with lone surrogates.
 """
 
+LONG_TEXT = 4096
+"""Characters from which on tokenizing takes longer than waking other threads."""
+
 PROBES = (
     "",
     "Hello, world! It's 12:34:56 on the 1st of May.",
@@ -47,7 +50,9 @@ def encoder_of(backend: tokenizers.Tokenizer) -> Encode:
     """Give a tokenizer's own way to encode."""
 
     def encode(text: str, add_special_tokens: bool) -> list[int]:
-        # Only the batch methods let go of the interpreter's lock.
+        if len(text) < LONG_TEXT:
+            return backend.encode(text, add_special_tokens=add_special_tokens).ids
+        # Only the batch methods let go of the interpreter's lock; they wake a pool of threads.
         (encoding,) = backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)
         return encoding.ids
 

@@ -34,6 +34,18 @@ def choice_opening(index: int) -> bytes:
 class ChatFrames:
     """Renders one streamed answer; see `umbel_server.writer.Frames`."""
 
+    __slots__ = (
+        "_choices",
+        "_context",
+        "_echo",
+        "_generated",
+        "_head",
+        "_plain",
+        "_prefill",
+        "_role",
+        "_timing",
+    )
+
     def __init__(self, context: AnswerContext, role: str, echo: str, n: int) -> None:
         self._context = context
         self._role = role
