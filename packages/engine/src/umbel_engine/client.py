@@ -37,6 +37,10 @@ logger = logging.getLogger(__name__)
 
 ItemT = TypeVar("ItemT")
 
+# As plain numbers: zmq's own are enumerations, which take microseconds to combine.
+LAST_PART = int(zmq.NOBLOCK)
+MORE_PARTS = int(zmq.NOBLOCK | zmq.SNDMORE)
+
 WILDCARDS = frozenset({"0.0.0.0", "*", "[::]"})  # noqa: S104
 """Hosts that one can listen on and nobody can connect to."""
 
@@ -237,7 +241,8 @@ class EngineClient:
 
     def wake(self, group: Wakeable) -> None:
         self._woken.append(group)
-        self._schedule_flush()
+        if not self._draining:
+            self._schedule_flush()
 
     def update_stats(self, engine_index: int, stats: SchedulerStats) -> None:
         """Take over what an engine's scheduler told another client that shares it."""
@@ -326,9 +331,9 @@ class EngineClient:
     def _send(self, identity: bytes, kind: bytes, payload: bytes) -> None:
         send = self._input_socket.send
         try:
-            send(identity, zmq.NOBLOCK | zmq.SNDMORE)
-            send(kind, zmq.NOBLOCK | zmq.SNDMORE)
-            send(payload, zmq.NOBLOCK)
+            send(identity, MORE_PARTS)
+            send(kind, MORE_PARTS)
+            send(payload, LAST_PART)
         except zmq.ZMQError as error:
             dead = EngineDeadError(f"an engine cannot be reached: {error}")
             self.die(dead)

@@ -11,6 +11,11 @@ from collections.abc import Callable
 
 import zmq
 
+# As plain numbers: zmq's own are enumerations, which take microseconds to combine.
+EVENTS = int(zmq.EVENTS)
+POLLIN = int(zmq.POLLIN)
+NOBLOCK = int(zmq.NOBLOCK)
+
 MESSAGES_PER_DRAIN = 64
 SECONDS_PER_DRAIN = 0.002
 
@@ -41,8 +46,11 @@ class Reader:
         self.wake()
 
     def wake(self) -> None:
-        """Drain in the loop's next turn; to be called after any other use of the socket."""
-        if not self._scheduled and not self._closed:
+        """Drain in the loop's next turn if there is something; for after any other use of the socket."""
+        if self._scheduled or self._closed:
+            return
+        # Asking costs less than to find out by a drain, and arms the descriptor again.
+        if int(self._socket.get(EVENTS)) & POLLIN:
             self._scheduled = True
             self._loop.call_soon(self._drain_scheduled)
 
@@ -58,16 +66,19 @@ class Reader:
 
     def drain(self) -> None:
         """Read what is there, up to the limits of a turn."""
-        socket = self._socket
+        receive = self._socket.recv_multipart
         deadline = time.monotonic() + SECONDS_PER_DRAIN
         count = 0
-        # Asked first, since an exception costs more than a message.
-        while not self._closed and int(socket.get(zmq.EVENTS)) & zmq.POLLIN:
+        while not self._closed:
             if count == MESSAGES_PER_DRAIN or (count and time.monotonic() > deadline):
                 # Others get their turn first; the poller would not tell of what is left.
                 self.wake()
                 break
+            try:
+                frames = receive(NOBLOCK)
+            except zmq.Again:
+                break
             count += 1
-            self._on_message(socket.recv_multipart(zmq.NOBLOCK))
+            self._on_message(frames)
         if count and self._on_drained is not None:
             self._on_drained()
