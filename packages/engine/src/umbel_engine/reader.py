@@ -14,6 +14,7 @@ import zmq
 # As plain numbers: zmq's own are enumerations, which take microseconds to combine.
 EVENTS = int(zmq.EVENTS)
 POLLIN = int(zmq.POLLIN)
+RCVMORE = int(zmq.RCVMORE)
 NOBLOCK = int(zmq.NOBLOCK)
 
 MESSAGES_PER_DRAIN = 64
@@ -66,7 +67,6 @@ class Reader:
 
     def drain(self) -> None:
         """Read what is there, up to the limits of a turn."""
-        receive = self._socket.recv_multipart
         deadline = time.monotonic() + SECONDS_PER_DRAIN
         count = 0
         while not self._closed:
@@ -75,10 +75,17 @@ class Reader:
                 self.wake()
                 break
             try:
-                frames = receive(NOBLOCK)
+                frames = self._receive()
             except zmq.Again:
                 break
             count += 1
             self._on_message(frames)
         if count and self._on_drained is not None:
             self._on_drained()
+
+    def _receive(self) -> list[bytes]:
+        socket = self._socket
+        frames = [socket.recv(NOBLOCK)]
+        while socket.get(RCVMORE):
+            frames.append(socket.recv(NOBLOCK))
+        return frames

@@ -110,7 +110,8 @@ class EngineTally:
         if self.step_start is not None:
             self.iteration_tokens.observe(self.processed_tokens - self.step_start)
             self.step_start = None
-        self.begin_gap(0.0, 0)
+        if self.token_gap_times:
+            self.begin_gap(0.0, 0)
 
     def begin_gap(self, gap: float, times: int = 1) -> None:
         """Observe the gap that was seen last, and begin to count another one."""
