@@ -20,7 +20,7 @@ UP_WITHIN = 180.0
 
 START_VLLM = (
     "import sys; from vllm.entrypoints.cli.serve import ServeSubcommand as Serve; "
-    "from vllm.entrypoints.openai.cli_args import make_arg_parser; "
+    "from vllm.entrypoints.launchers.cli_args import make_arg_parser; "
     "from vllm.utils.argparse_utils import FlexibleArgumentParser as Parser; "
     "Serve.cmd(make_arg_parser(Parser()).parse_args(sys.argv[1:]))"
 )
