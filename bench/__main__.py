@@ -19,6 +19,13 @@ from bench.plot import plot
 from bench.results import Results, Rounds, ratios, save, starts, tables
 from umbel_engine.sample_model import prepare_sample_model
 
+PLOTS = {
+    "cpu-per-token": ("cpu_us", "CPU µs per output token (less is better)", ("A", "B", "P")),
+    "cpu-per-request": ("cpu_us_per_request", "CPU µs per request (less is better)", ("R",)),
+    "tokens-per-second": ("tokens_per_second", "tokens per second (more is better)", ("S1", "S8")),
+}
+"""By file name: a figure, its title, and the loads that it says something about."""
+
 FRONTENDS = ("umbel", "umbel-2", "rust", "smg", "python")
 
 
@@ -57,11 +64,11 @@ def main() -> None:
 
 
 def draw(results: Results, folder: Path) -> None:
-    """Draw the plots."""
-    title = "CPU µs per output token (less is better)"
-    plot(results, "cpu_us", title, ("A", "B", "P"), folder / "cpu-per-token.png")
-    title = "tokens per second, the engine as fast as it can (more is better)"
-    plot(results, "tokens_per_second", title, ("S1", "S8"), folder / "tokens-per-second.png")
+    """Draw a plot of each kind of figure whose loads were run."""
+    for name, (figure, title, loads) in PLOTS.items():
+        shown = [load for load in loads if load in results.rounds]
+        if shown:
+            plot(results, figure, title, shown, folder / f"{name}.png")
 
 
 def chosen(options: argparse.Namespace) -> list[Frontend]:

@@ -1,5 +1,6 @@
 """Bars of what frontends use and give."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib as mpl
@@ -15,14 +16,13 @@ COLOURS = {
 }
 
 
-def plot(results: Results, figure: str, title: str, loads: tuple[str, ...], path: Path) -> None:
+def plot(results: Results, figure: str, title: str, loads: Sequence[str], path: Path) -> None:
     """Draw one figure of all frontends, load by load, to a PNG file."""
     mpl.use("Agg")
     from matplotlib import pyplot
 
-    shown = [load for load in loads if load in results.rounds]
-    canvas, axes = pyplot.subplots(1, len(shown), figsize=(3.2 * len(shown), 3.2), squeeze=False)
-    for axis, load in zip(axes[0], shown, strict=True):
+    canvas, axes = pyplot.subplots(1, len(loads), figsize=(3.2 * len(loads), 3.2), squeeze=False)
+    for axis, load in zip(axes[0], loads, strict=True):
         names = list(results.rounds[load])
         medians = [results.median(load, name) for name in names]
         heights = [getattr(median, figure) for median in medians]
