@@ -11,7 +11,11 @@ from umbel_server.cli import make_parser, settings_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
-DOCUMENTS = ["README.md", "CONTRIBUTING.md", *(f"docs/{path.name}" for path in ROOT.glob("docs/*"))]
+DOCUMENTS = [
+    "README.md",
+    "CONTRIBUTING.md",
+    *(f"docs/{path.name}" for path in ROOT.glob("docs/*.md")),
+]
 DOCUMENTS += [str(path.relative_to(ROOT)) for path in ROOT.glob("packages/*/README.md")]
 
 
