@@ -60,6 +60,13 @@ def test_the_tokenizer_gets_faster_aside_and_what_loading_took_is_given_back(
     assert len(given_back) == times
 
 
-def test_memory_can_be_given_back_more_than_once():
+def test_free_memory_is_given_back_as_far_as_the_c_library_can(monkeypatch):
+    kept = []
+    monkeypatch.setattr(
+        memory.ctypes, "CDLL", lambda name: SimpleNamespace(malloc_trim=kept.append)
+    )
     memory.give_back()
+    assert kept == [0]
+    monkeypatch.setattr(memory.ctypes, "CDLL", lambda name: SimpleNamespace())
     memory.give_back()
+    assert kept == [0]

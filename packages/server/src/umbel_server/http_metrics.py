@@ -13,6 +13,7 @@ UNCOUNTED = frozenset(
 )
 
 KEPT_SERIES = 256
+"""How many series are found without looking up their labels."""
 
 LOW_BUCKETS = (0.1, 0.5, 1.0)
 HIGH_BUCKETS = (

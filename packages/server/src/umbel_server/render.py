@@ -24,13 +24,13 @@ async def render(settings: FrontendSettings) -> int:
     started = time.monotonic()
     settings = await with_model(settings)
     chat_model, text_model = load_model(settings)
-    settle(text_model)
     folder = resolve_model_folder(settings.model, settings.revision)
     max_model_len = read_max_model_len(folder, settings.max_model_len)
     text_model = msgspec.structs.replace(text_model, max_model_len=max_model_len)
     options = msgspec.structs.replace(server_options(settings), enable_scale_out=True)
     app = create_app(ChatLlm(chat_model, TextLlm(text_model)), options, CollectorRegistry())
     with listening_socket(settings) as listener:
+        settle(text_model)
         stop = Stop()
         try:
             async with serving(app, listener) as site:

@@ -43,8 +43,8 @@ async def serve(settings: ServeSettings) -> int:
     settings = await with_model(settings)
     # Files that cannot be used are found before an engine is started, a taken port as well.
     chat_model, text_model = load_model(settings)
-    settle(text_model)
     with listening_socket(settings) as listener:
+        settle(text_model)
         async with AsyncExitStack() as stack:
             stop = Stop()
             stack.callback(stop.close)

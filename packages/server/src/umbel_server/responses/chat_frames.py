@@ -5,8 +5,6 @@ asked for beyond it, is encoded.  Fields, order and nulls are those of
 vllm/entrypoints/openai/chat_completion/serving.py.
 """
 
-from functools import lru_cache
-
 import msgspec
 
 from umbel_chat import ChatDelta
@@ -14,7 +12,13 @@ from umbel_engine import PrefillStats
 from umbel_llm import RequestTiming
 from umbel_server.responses.context import AnswerContext, chat_prompt_details, timing_metrics
 from umbel_server.responses.errors import chat_failure
-from umbel_server.responses.events import DONE, KEPT_OPENINGS, events_head, plain_usage, usage_event
+from umbel_server.responses.events import (
+    DONE,
+    choice_opening,
+    events_head,
+    plain_usage,
+    usage_event,
+)
 from umbel_server.responses.extras import NOTHING, weight_versions
 from umbel_server.responses.logprobs import chat_logprobs
 
@@ -23,12 +27,6 @@ encode = msgspec.json.encode
 PLAIN_END = (
     b'},"logprobs":null,"finish_reason":null,"token_ids":null}],"kv_transfer_params":null}\n\n'
 )
-
-
-@lru_cache(KEPT_OPENINGS)
-def choice_opening(index: int) -> bytes:
-    """Give the start of the choice of an event; answers share these bytes, which stay cached."""
-    return b'"choices":[{"index":%d,"delta":{' % index
 
 
 class ChatFrames:
@@ -51,7 +49,7 @@ class ChatFrames:
         self._role = role
         self._echo = echo
         self._head = events_head(context, "chat.completion.chunk")
-        self._choices = [choice_opening(index) for index in range(n)]
+        self._choices = [choice_opening(index, b'"delta":{') for index in range(n)]
         self._generated = [0] * n
         self._prefill: PrefillStats | None = None
         self._timing: RequestTiming | None = None

@@ -3,8 +3,6 @@
 Fields, order and nulls are those of vllm/entrypoints/openai/completion/serving.py.
 """
 
-from functools import lru_cache
-
 import msgspec
 
 from umbel_engine import PrefillStats
@@ -16,7 +14,13 @@ from umbel_server.responses.context import (
 )
 from umbel_server.responses.echo import Echo
 from umbel_server.responses.errors import completion_failure
-from umbel_server.responses.events import DONE, KEPT_OPENINGS, events_head, plain_usage, usage_event
+from umbel_server.responses.events import (
+    DONE,
+    choice_opening,
+    events_head,
+    plain_usage,
+    usage_event,
+)
 from umbel_server.responses.extras import NOTHING, weight_versions
 from umbel_server.responses.logprobs import CompletionLogprobsWriter
 from umbel_text import TextDelta
@@ -29,12 +33,6 @@ PLAIN_END = (
 )
 
 
-@lru_cache(KEPT_OPENINGS)
-def choice_opening(index: int) -> bytes:
-    """Give the start of the choice of an event; answers share these bytes, which stay cached."""
-    return b'"choices":[{"index":%d,"text":' % index
-
-
 class CompletionFrames:
     """Renders one streamed answer; see `umbel_server.writer.Frames`."""
 
@@ -43,7 +41,7 @@ class CompletionFrames:
         self._context = context
         self._echo = echo
         self._head = events_head(context, "text_completion")
-        self._choices = [choice_opening(index) for index in range(count)]
+        self._choices = [choice_opening(index, b'"text":') for index in range(count)]
         self._introduced = [False] * count
         self._generated = [0] * count
         self._logprobs: list[CompletionLogprobsWriter] = []
