@@ -413,10 +413,10 @@ async def test_a_processor_that_fails_fails_its_reader_and_aborts_its_request_al
     connect: Connect, ask: Ask, tokenizer: Tokenizer
 ) -> None:
     numbers = itertools.count()
-    # Of the first request only.
+    # Of the second request only: its samples are made later.
     chat_llm, engine = await connect(
         lambda request: tokens(*tokenizer.encode("ab"), finish=None),
-        lambda: Broken(0) if next(numbers) < 2 else Numbered(1),
+        lambda: Broken(0) if next(numbers) else Numbered(1),
     )
     failing, healthy = chat_llm.chat_n(ask(request_id="a"), 2), chat_llm.chat(ask(request_id="b"))
     async with healthy:

@@ -83,7 +83,18 @@ async def connected(connect, address):
 def fan():
     """Describe a request with n children, as the layer above does."""
 
-    def fan(n=1, name="x", seed=None, rank=None, prompt=(1, 2, 3), on_open=None, **params):
+    def fan(
+        n=1,
+        name="x",
+        seed=None,
+        rank=None,
+        prompt=(1, 2, 3),
+        stage=TokenStage,
+        interval=1,
+        on_open=lambda fanout: None,
+        on_close=lambda: None,
+        **params,
+    ):
         params.setdefault("max_tokens", 4)
         request = EngineCoreRequest(
             name,
@@ -99,7 +110,7 @@ def fan():
             Child(f"{index}_{name}-abcd", None if seed is None else seed + index)
             for index in range(n)
         ]
-        return Fanout(request, children, on_open or (lambda samples: None))
+        return Fanout(request, children, lambda child: stage(), interval, on_open, on_close)
 
     return fan
 
@@ -108,8 +119,8 @@ def fan():
 def open_samples(fan):
     """Prepare the samples of a request with n children; the rest goes to `fan`."""
 
-    def open_samples(client, n=1, interval=1, stage=TokenStage, **request):
-        return client.fan_out(fan(n, **request), [stage() for _ in range(n)], interval)
+    def open_samples(client, n=1, **request):
+        return client.fan_out(fan(n, **request))
 
     return open_samples
 

@@ -17,7 +17,9 @@ from umbel_engine import (
     InvalidRankError,
     Logprobs,
     SchedulerStats,
+    TokenStage,
     UtilityError,
+    merge,
 )
 from umbel_engine.mock import DEFAULT_READY, MockEngine, MockStep, made_up_logprobs
 from umbel_engine.wire import EngineCoreOutput, EngineCoreOutputs
@@ -61,15 +63,55 @@ async def test_children_differ_in_id_and_seed_and_share_the_rest(connected, open
     assert alike[0].sampling_params.temperature == 0.5
 
 
-async def test_on_open_is_called_once_before_anything_is_registered(connected, open_samples):
+async def test_on_open_comes_before_the_first_child_and_on_close_after_the_last(
+    connected, open_samples
+):
     client, _ = connected
-    opened = []
+    calls = []
     samples = open_samples(
-        client, 3, on_open=lambda samples: opened.append((len(samples), client.in_flight))
+        client,
+        3,
+        on_open=lambda fanout: calls.append(("open", client.in_flight)),
+        on_close=lambda: calls.append(("close", client.in_flight)),
+        max_tokens=10_000,
     )
-    assert opened == []
+    assert calls == []
     async with samples:
-        assert opened == [(3, 0)]
+        assert calls == [("open", 0)]
+        assert client.in_flight == 3
+    assert calls == [("open", 0), ("close", 0)]
+    samples.close()
+    assert len(calls) == 2
+
+
+async def test_on_open_may_refuse_all_children(connected, open_samples):
+    client, engine = connected
+    calls = []
+
+    def refuse(fanout):
+        raise ValueError("too many")
+
+    merged = merge(
+        open_samples(client, 3, name="a", on_close=lambda: calls.append("a")),
+        open_samples(client, 3, name="b", on_open=refuse, on_close=lambda: calls.append("b")),
+        open_samples(client, 3, name="c", on_close=lambda: calls.append("c")),
+    )
+    with pytest.raises(ValueError, match="too many"):
+        await merged.__aenter__()
+    assert calls == ["a"]
+    assert (client.in_flight, engine.adds, engine.aborts) == (0, [], [])
+
+
+async def test_children_are_made_when_they_are_sent(connected, open_samples):
+    client, _ = connected
+    made = []
+
+    def stage():
+        made.append(client.in_flight)
+        return TokenStage()
+
+    async with open_samples(client, 3, stage=stage, max_tokens=10_000):
+        assert made == [0, 1, 2]
 
 
 async def test_many_requests_at_once_all_end(connected, open_samples):

@@ -27,7 +27,7 @@ async def test_hand_overs_keep_to_the_stream_interval(
     engine.script = lambda request: tokens(*range(12))
     engine.pause()
     sizes = []
-    async with open_samples(client, 1, interval) as samples:
+    async with open_samples(client, 1, interval=interval) as samples:
         samples.sink = lambda ready: sizes.extend(len(sample.take().token_ids) for sample in ready)
         for _ in range(12):
             await step(client, engine)
@@ -40,7 +40,7 @@ async def test_iteration_keeps_to_the_stream_interval_of_each_sample(connected, 
     engine.script = per_child(tokens(*range(12)), tokens(*range(3)))
     engine.pause()
     sizes = [[], []]
-    async with open_samples(client, 2, 5) as samples:
+    async with open_samples(client, 2, interval=5) as samples:
         await engine.wait_adds(2)
 
         async def collect_sizes():
@@ -62,7 +62,7 @@ async def test_several_tokens_at_once_count_towards_the_interval(connected, open
     ]
     engine.pause()
     handed_over = []
-    async with open_samples(client, 1, 4) as samples:
+    async with open_samples(client, 1, interval=4) as samples:
         samples.sink = lambda ready: handed_over.extend(
             len(sample.take().token_ids) for sample in ready
         )
@@ -95,7 +95,7 @@ async def test_a_drain_that_brings_nothing_worth_it_calls_no_sink(connected, ope
     client, engine = connected
     engine.script = lambda request: []
     calls = []
-    async with open_samples(client, 1, None) as samples:
+    async with open_samples(client, 1, interval=None) as samples:
         await engine.wait_adds(1)
         samples.sink = calls.append
         deliver(client, message(EngineCoreOutput("0_x-abcd", [1])))

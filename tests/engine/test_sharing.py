@@ -8,7 +8,6 @@ from umbel_engine import (
     EngineClient,
     EngineGreeter,
     EngineOptions,
-    TokenStage,
 )
 from umbel_engine.mock import MockEngine, tokens
 from umbel_engine.wire import SchedulerStats
@@ -44,9 +43,8 @@ async def sharing(engines, count=2, address="tcp://127.0.0.1:0"):
 
 
 async def read(client, fanout):
-    stages = [TokenStage() for _ in fanout.children]
     found = {}
-    async with client.fan_out(fanout, stages, 1) as samples:
+    async with client.fan_out(fanout) as samples:
         async for index, delta in samples:
             found.setdefault(index, []).extend(delta.token_ids)
     return found

@@ -66,9 +66,7 @@ async def generate(client, request_id, prompt, seeds, **params):
         external_req_id=request_id,
     )
     children = [Child(f"{index}_{request_id}", seed) for index, seed in enumerate(seeds)]
-    samples = client.fan_out(
-        Fanout(request, children, lambda samples: None), [TokenStage() for _ in seeds], interval=1
-    )
+    samples = client.fan_out(Fanout(request, children, lambda child: TokenStage(), 1))
     tokens = [[] for _ in seeds]
     finishes = [None for _ in seeds]
     async with samples:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from umbel_llm.fanout import child_seed, children, internal_id
+from umbel_llm.fanout import Children, child_seed, internal_id
 
 LOWEST, HIGHEST = -(2**63), 2**63 - 1
 
@@ -17,7 +17,7 @@ def test_an_internal_id_is_the_callers_with_eight_random_hex_digits() -> None:
 
 
 def test_siblings_have_their_index_before_one_internal_id() -> None:
-    family = children("cmpl-1-0", None, 12)
+    family = Children("cmpl-1-0", None, 12)
     indexes, ids = zip(*(child.request_id.split("_", 1) for child in family), strict=True)
     assert indexes == tuple(map(str, range(12)))
     assert len(set(ids)) == 1
@@ -25,7 +25,7 @@ def test_siblings_have_their_index_before_one_internal_id() -> None:
 
 
 def test_an_only_child_has_the_plain_id() -> None:
-    (child,) = children("x", 7, 1)
+    (child,) = Children("x", 7, 1)
     assert re.fullmatch(r"x-[0-9a-f]{8}", child.request_id)
     assert child.seed == 7
 
@@ -47,8 +47,8 @@ def test_an_only_child_has_the_plain_id() -> None:
 def test_every_child_has_the_seed_of_the_request_plus_its_index(
     seed: int | None, expected: list[int | None]
 ) -> None:
-    assert [child.seed for child in children("x", seed, 3)] == expected
-    assert [child.seed for child in children("x", seed, 1)] == expected[:1]
+    assert [child.seed for child in Children("x", seed, 3)] == expected
+    assert [child.seed for child in Children("x", seed, 1)] == expected[:1]
 
 
 @given(seeds.filter(lambda seed: seed != -1), st.integers(0, 16384))
@@ -61,5 +61,5 @@ def test_seeds_wrap_at_64_bits(seed: int, index: int) -> None:
 
 @given(seeds)
 def test_seeded_siblings_have_seeds_of_their_own(seed: int) -> None:
-    family = children("x", seed, 64)
+    family = Children("x", seed, 64)
     assert len({child.seed for child in family}) == (1 if seed == -1 else 64)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from umbel_engine import EngineCoreRequest, RepetitionDetection
 from umbel_engine.wire import EncodedRequest
-from umbel_llm.fanout import children
+from umbel_llm.fanout import Children
 from umbel_text.defaults import SamplingDefaults
 from umbel_text.errors import InvalidRequestError
 from umbel_text.lowering import lower
@@ -210,7 +210,7 @@ def test_whatever_is_accepted_passes_the_validation_of_the_engine(
     payloads = [
         # With the seed of the request itself, and as the children are sent.
         encoded.payload("x", seed),
-        *(encoded.payload(child.request_id, child.seed) for child in children("x", seed, n)),
+        *(encoded.payload(child.request_id, child.seed) for child in Children("x", seed, n)),
     ]
     for payload in payloads:
         elements = msgspec.msgpack.decode(payload, type=list[msgspec.Raw])

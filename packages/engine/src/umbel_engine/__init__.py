@@ -24,7 +24,7 @@ from umbel_engine.messages import (
 )
 from umbel_engine.process import EngineProcess, EngineProcessOptions
 from umbel_engine.routing import Engine
-from umbel_engine.samples import Child, Fanout, Sample, Samples, Sink, merge
+from umbel_engine.samples import Child, Fanout, OpenFanout, Sample, Samples, Sink, merge
 from umbel_engine.wire import (
     Addresses,
     EngineCoreOutput,
@@ -61,6 +61,7 @@ __all__ = [
     "FinishReason",
     "InvalidRankError",
     "Logprobs",
+    "OpenFanout",
     "PrefillStats",
     "RepetitionDetection",
     "Sample",

@@ -17,10 +17,10 @@ from zmq.utils.monitor import parse_monitor_message
 from umbel_engine.errors import EngineDeadError, EngineStartError, UtilityError
 from umbel_engine.greeter import EngineGreeter
 from umbel_engine.handshake import Part, Registrations, perform
-from umbel_engine.messages import ABORTED, Finish, Stage, Step
+from umbel_engine.messages import ABORTED, Finish, Step
 from umbel_engine.reader import Reader
 from umbel_engine.routing import Engine, Routing
-from umbel_engine.samples import Fanout, Receiver, Sample, Samples, Wakeable
+from umbel_engine.samples import Fanout, Receiver, Samples, Wakeable
 from umbel_engine.sockets import bind, endpoint, open_socket
 from umbel_engine.wire import (
     ABORT,
@@ -200,23 +200,13 @@ class EngineClient:
         """Raise InvalidRankError when no engine has this data-parallel rank."""
         self._ready_routing().check_rank(rank)
 
-    def fan_out(
-        self, fanout: Fanout, stages: Sequence[Stage[ItemT]], interval: int | None
-    ) -> Samples[ItemT]:
-        """Prepare the samples of a request; nothing is sent before they are entered.
-
-        `stages` has one stage per child.  A sample is handed over every `interval` tokens, or,
-        with None, only at its end.
-        """
+    def fan_out(self, fanout: Fanout[ItemT]) -> Samples[ItemT]:
+        """Prepare the samples of a request; nothing is made or sent before they are entered."""
         if fanout.request.client_index != self.index:
             # The engine answers to the client that a request names.
             request = msgspec.structs.replace(fanout.request, client_index=self.index)
             fanout = fanout._replace(request=request)
-        samples = [
-            Sample(child.request_id, stage, interval)
-            for child, stage in zip(fanout.children, stages, strict=True)
-        ]
-        return Samples(self, [(fanout, samples)])
+        return Samples(self, [fanout])
 
     # What samples need of their client (umbel_engine.samples.Submitter).
 

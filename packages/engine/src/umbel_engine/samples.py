@@ -10,7 +10,7 @@ import logging
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar, overload
+from typing import Generic, NamedTuple, Protocol, Self, TypeVar, overload
 
 from umbel_engine.errors import EngineError
 from umbel_engine.messages import ABORTED, Finish, Stage, Step
@@ -183,26 +183,32 @@ class Group(Generic[ItemT]):
         "_submitter",
         "error",
         "has_news",
+        "parts",
         "samples",
         "sink",
         "unfinished",
         "waiter",
     )
 
-    def __init__(self, submitter: Submitter, samples: Sequence[Sample[ItemT]]) -> None:
-        self.samples = samples
+    def __init__(self, submitter: Submitter, fanouts: "Sequence[Fanout[ItemT]]") -> None:
+        self.samples: list[Sample[ItemT]] = []
+        """Those that have been made so far; they are when they are sent."""
         self.sink: Sink[ItemT] | None = None
         self.waiter: asyncio.Future[None] | None = None
-        self.unfinished = len(samples)
+        self.unfinished = sum(len(fanout.children) for fanout in fanouts)
         self.error: Exception | None = None
         self.has_news = False
         """Whether something has become ready since the flag was taken down."""
+        self.parts = [OpenFanout(fanout, self, submitter) for fanout in fanouts]
         self._submitter = submitter
         self._ready: list[Sample[ItemT]] = []
         self._done: asyncio.Future[None] | None = None
-        for index, sample in enumerate(samples):
-            sample.index = index
-            sample._group = self
+
+    def add(self, sample: Sample[ItemT]) -> None:
+        """Take in a sample that has just been made."""
+        sample.index = len(self.samples)
+        sample._group = self
+        self.samples.append(sample)
 
     def add_ready(self, sample: Sample[ItemT]) -> None:
         """Hand the sample over with the next firing of the sink."""
@@ -241,10 +247,11 @@ class Group(Generic[ItemT]):
     def _fail(self, error: Exception) -> None:
         self.error = error
         self.sink = None
-        running = [sample for sample in self.samples if sample.finish is None]
-        self._submitter.abort(running)
-        for sample in running:
-            sample.end(ABORTED)
+        self.abort()
+
+    def abort(self) -> int:
+        """End every sample that runs, or is yet to be sent, with "abort"; gives their number."""
+        return sum(part.abort() for part in self.parts)
 
     async def wait(self) -> None:
         """Wait until every sample has been handed over to its end; raises the sink's error."""
@@ -256,36 +263,100 @@ class Group(Generic[ItemT]):
             raise self.error
 
 
-class Fanout(NamedTuple):
+class Fanout(NamedTuple, Generic[ItemT]):
     """One request and its children, as they will be sent.
 
-    `on_open` is called once with the samples of the children, before they are registered.
+    `new_stage` makes the stage of a child when its turn to be sent has come.  A sample is handed
+    over every `interval` tokens, or, with None, only at its end.  `on_open` is called once, before
+    the first child is sent, and may refuse them all by raising; `on_close` is called once after
+    that, when nothing runs any more.
     """
 
     request: EngineCoreRequest
     children: Sequence[Child]
-    on_open: "Callable[[Sequence[Sample[Any]]], None]" = lambda samples: None
+    new_stage: Callable[[Child], Stage[ItemT]]
+    interval: int | None
+    on_open: "Callable[[OpenFanout[ItemT]], None]" = lambda fanout: None
+    on_close: Callable[[], None] = lambda: None
+
+
+class OpenFanout(Generic[ItemT]):
+    """A fan-out whose samples are being sent, or run.
+
+    Children are made one by one, on their turn to be sent: a thousand at once would stall
+    everything else.
+    """
+
+    __slots__ = ("_fanout", "_group", "_is_aborted", "_is_open", "_samples", "_submitter")
+
+    def __init__(self, fanout: Fanout[ItemT], group: Group[ItemT], submitter: Submitter) -> None:
+        self._fanout = fanout
+        self._group = group
+        self._submitter = submitter
+        self._samples: list[Sample[ItemT]] = []
+        self._is_open = False
+        self._is_aborted = False
+
+    @property
+    def fanout(self) -> Fanout[ItemT]:
+        """What is sent."""
+        return self._fanout
+
+    def open(self) -> None:
+        """Tell whoever made the fan-out that its children are about to be sent."""
+        self._fanout.on_open(self)
+        self._is_open = True
+
+    def send(self) -> Iterator[None]:
+        """Send the children, one with each step of the iterator."""
+        fanout, group, submitter = self._fanout, self._group, self._submitter
+        encoded = EncodedRequest(fanout.request)
+        rank = fanout.request.data_parallel_rank
+        for child in fanout.children:
+            sample = Sample(child.request_id, fanout.new_stage(child), fanout.interval)
+            group.add(sample)
+            self._samples.append(sample)
+            if self._is_aborted:
+                sample.end(ABORTED)
+            else:
+                submitter.register(sample)
+                submitter.send(sample, encoded.payload(child.request_id, child.seed), rank)
+            yield
+
+    def abort(self) -> int:
+        """End every child that runs, or is yet to be sent, with "abort"; gives their number."""
+        if not self._is_open or self._is_aborted:
+            return 0
+        self._is_aborted = True
+        running = [sample for sample in self._samples if sample.finish is None]
+        self._submitter.abort(running)
+        for sample in running:
+            sample.end(ABORTED)
+        return len(running) + len(self._fanout.children) - len(self._samples)
+
+    def close(self) -> None:
+        """Abort what still runs and let go of the fan-out."""
+        if self._is_open:
+            self.abort()
+            self._is_open = False
+            self._fanout.on_close()
 
 
 class Samples(Generic[ItemT]):
-    """The streams of a fan-out, in index order.
+    """The streams of one or several fan-outs, in index order.
 
-    Nothing is sent before `async with samples:` is entered; on the way out, however it is left,
-    whatever still runs is aborted.
+    Nothing is sent before `async with samples:` is entered, and there are no samples to read before
+    that; on the way out, however it is left, whatever still runs is aborted.
     """
 
-    def __init__(
-        self,
-        submitter: Submitter,
-        parts: Sequence[tuple[Fanout, Sequence[Sample[ItemT]]]],
-    ) -> None:
+    def __init__(self, submitter: Submitter, fanouts: Sequence[Fanout[ItemT]]) -> None:
         self._submitter = submitter
-        self._parts = parts
-        self._group = Group(submitter, [sample for _, samples in parts for sample in samples])
+        self._group = Group(submitter, fanouts)
+        self._count = self._group.unfinished
         self._state = "new"
 
     def __len__(self) -> int:
-        return len(self._group.samples)
+        return self._count
 
     @overload
     def __getitem__(self, index: int) -> Sample[ItemT]: ...
@@ -359,42 +430,37 @@ class Samples(Generic[ItemT]):
         self.close()
 
     async def _send(self) -> None:
-        for fanout, samples in self._parts:
-            fanout.on_open(samples)
-            for sample in samples:
-                self._submitter.register(sample)
+        parts = self._group.parts
+        for part in parts:
+            part.open()
         sent = 0
-        for fanout, samples in self._parts:
-            encoded = EncodedRequest(fanout.request)
-            for child, sample in zip(fanout.children, samples, strict=True):
-                if sample.finish is None:
-                    payload = encoded.payload(child.request_id, child.seed)
-                    self._submitter.send(sample, payload, fanout.request.data_parallel_rank)
+        for part in parts:
+            for _ in part.send():
                 sent += 1
                 if sent % SENDS_PER_TURN == 0:
                     await asyncio.sleep(0)
 
-    def abort(self) -> None:
-        """End every unfinished sample with the reason "abort"; its reader gets that finish."""
-        unfinished = [sample for sample in self._group.samples if sample.finish is None]
-        if unfinished and self._state == "open":
-            self._submitter.abort(unfinished)
-            for sample in unfinished:
-                sample.end(ABORTED)
+    def abort(self) -> int:
+        """End every unfinished sample with the reason "abort"; gives their number.
+
+        Their reader gets that finish.
+        """
+        return self._group.abort()
 
     def close(self) -> None:
         """Abort what still runs and end the hand-over; also done by leaving `async with`."""
         if self._state == "open":
             self._group.sink = None
-            self.abort()
+            for part in self._group.parts:
+                part.close()
         self._state = "closed"
 
-    def merge_into_parts(self) -> Sequence[tuple[Fanout, Sequence[Sample[ItemT]]]]:
-        """Give up the samples to a group that is being merged from this one."""
+    def merge_into(self) -> "Sequence[Fanout[ItemT]]":
+        """Give up the fan-outs to a group that is being merged from this one."""
         if self._state != "new":
             raise RuntimeError("only samples that were not entered yet can be merged")
         self._state = "merged"
-        return self._parts
+        return [part.fanout for part in self._group.parts]
 
     def __del__(self) -> None:
         if getattr(self, "_state", "new") == "open":
@@ -412,5 +478,5 @@ def merge(*groups: Samples[ItemT]) -> Samples[ItemT]:
     if len({id(group._submitter) for group in groups}) != 1:
         raise ValueError("only groups of one client can be merged, and at least one")
     first = groups[0]
-    parts = [part for group in groups for part in group.merge_into_parts()]
-    return Samples(first._submitter, parts)
+    fanouts = [fanout for group in groups for fanout in group.merge_into()]
+    return Samples(first._submitter, fanouts)

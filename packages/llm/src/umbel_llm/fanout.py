@@ -4,6 +4,8 @@ The rules are those of vllm/v1/engine/parallel_sampling.py and input_processor.p
 """
 
 import secrets
+from collections.abc import Iterator, Sequence
+from typing import overload
 
 from umbel_engine import Child
 
@@ -29,9 +31,34 @@ def child_seed(seed: int | None, index: int) -> int | None:
     return (seed + index + 2**63) % 2**64 - 2**63
 
 
-def children(request_id: str, seed: int | None, n: int) -> list[Child]:
-    """Give the children of a request in index order; a single one keeps the plain id."""
-    parent = internal_id(request_id)
-    if n == 1:
-        return [Child(parent, child_seed(seed, 0))]
-    return [Child(f"{index}_{parent}", child_seed(seed, index)) for index in range(n)]
+class Children(Sequence[Child]):
+    """The children of a request in index order, each made when it is asked for.
+
+    A single one keeps the plain id.
+    """
+
+    def __init__(self, request_id: str, seed: int | None, n: int) -> None:
+        self._parent = internal_id(request_id)
+        self._seed = seed
+        self._n = n
+
+    def __len__(self) -> int:
+        return self._n
+
+    def __iter__(self) -> Iterator[Child]:
+        return map(self._child, range(self._n))
+
+    @overload
+    def __getitem__(self, index: int) -> Child: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Child]: ...
+
+    def __getitem__(self, index: int | slice) -> Child | Sequence[Child]:
+        if isinstance(index, slice):
+            return [self._child(position) for position in range(self._n)[index]]
+        return self._child(range(self._n)[index])
+
+    def _child(self, index: int) -> Child:
+        request_id = self._parent if self._n == 1 else f"{index}_{self._parent}"
+        return Child(request_id, child_seed(self._seed, index))

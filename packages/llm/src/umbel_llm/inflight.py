@@ -1,35 +1,35 @@
-"""Which children run under which response id."""
+"""Which fan-outs run under which response id."""
 
-from collections.abc import Iterable
+from typing import Any
 
-from umbel_engine import Sample
+from umbel_engine import OpenFanout
 
 
 class InFlight:
-    """Finds the running children of a response, so that it can be aborted by its id."""
+    """Finds the running fan-outs of a response, so that it can be aborted by its id."""
 
     def __init__(self) -> None:
-        self._children: dict[str, dict[str, Sample[object]]] = {}
+        self._fanouts: dict[str, list[OpenFanout[Any]]] = {}
 
     def __len__(self) -> int:
-        return len(self._children)
+        return len(self._fanouts)
 
-    def add(self, response_id: str, children: "Iterable[Sample[object]]") -> None:
-        """Count children to a response; several fan-outs may belong to one."""
-        entry = self._children.setdefault(response_id, {})
-        entry.update((child.request_id, child) for child in children)
+    def add(self, response_id: str, fanout: OpenFanout[Any]) -> None:
+        """Count a fan-out to a response; several may belong to one."""
+        self._fanouts.setdefault(response_id, []).append(fanout)
 
-    def discard(self, response_id: str, request_id: str) -> None:
-        """Forget a child that has ended; the response goes with its last child."""
-        entry = self._children.get(response_id)
-        if entry is not None and entry.pop(request_id, None) is not None and not entry:
-            del self._children[response_id]
+    def discard(self, response_id: str, fanout: OpenFanout[Any]) -> None:
+        """Forget a fan-out; the response goes with its last one."""
+        fanouts = self._fanouts[response_id]
+        fanouts.remove(fanout)
+        if not fanouts:
+            del self._fanouts[response_id]
 
-    def children(self, response_id: str) -> "list[Sample[object]]":
-        """Give the running children of a response; empty when there is none of this id."""
-        return list(self._children.get(response_id, {}).values())
+    def fanouts(self, response_id: str) -> list[OpenFanout[Any]]:
+        """Give the fan-outs of a response; empty when there is none of this id."""
+        return list(self._fanouts.get(response_id, ()))
 
     @property
     def response_ids(self) -> list[str]:
         """The ids of all running responses."""
-        return list(self._children)
+        return list(self._fanouts)

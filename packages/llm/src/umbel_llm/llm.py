@@ -1,33 +1,29 @@
 """Tokens in, tokens out, n times."""
 
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Iterable
 from typing import TypeVar
 
 import msgspec
 
 from umbel_engine import (
-    ABORTED,
     EngineClient,
     EngineCoreRequest,
     Fanout,
-    Sample,
     Samples,
     SchedulerStats,
-    Stage,
     TokenDelta,
     TokenStage,
 )
-from umbel_llm.child import ChildStage
-from umbel_llm.fanout import children
+from umbel_llm.admission import Admission, AdmissionLimits, Counters
+from umbel_llm.family import Family, RequestListener, StageFactory
+from umbel_llm.fanout import Children
 from umbel_llm.inflight import InFlight
-from umbel_llm.metrics import ChildStats, LlmMetrics, ParentStats
+from umbel_llm.metrics import ChildStats, LlmMetrics
 from umbel_llm.request import GenerateRequest
 
 ItemT = TypeVar("ItemT")
 
-StageFactory = Callable[[ChildStats], Stage[ItemT]]
-"""Makes the stage of one child; the layer above decides what comes out of a sample."""
+UNLIMITED = AdmissionLimits()
 
 
 def token_stage(stats: ChildStats) -> TokenStage:
@@ -38,15 +34,30 @@ def token_stage(stats: ChildStats) -> TokenStage:
 class Llm:
     """Generates samples of token prompts on the engines of a client.
 
-    `metrics` collects the statistics of the requests; without it nothing is exposed.
+    `metrics` collects the statistics of the requests; without it nothing is exposed.  `limits` say
+    how much is let in.  Clients that share the engines may share `counters`, too, one place for
+    each by its index, so that the limits hold for all of them together.
     """
 
-    def __init__(self, client: EngineClient, metrics: LlmMetrics | None = None) -> None:
+    def __init__(
+        self,
+        client: EngineClient,
+        metrics: LlmMetrics | None = None,
+        limits: AdmissionLimits = UNLIMITED,
+        counters: Counters | None = None,
+    ) -> None:
         self.client = client
         self.metrics = (
             metrics if metrics is not None else LlmMetrics.of(client, "", log_stats=False)
         )
         self.in_flight = InFlight()
+        self.admission = Admission(
+            limits,
+            counters if counters is not None else [0] * (client.index + 1),
+            client.index,
+            self.metrics.admission_rejected,
+        )
+        self.listener: RequestListener | None = None
         client.step_listener = self.metrics.on_step
 
     def update_stats(self, engine_index: int, stats: SchedulerStats) -> None:
@@ -72,29 +83,26 @@ class Llm:
     def generate_with(
         self, request: GenerateRequest, n: int, stage: StageFactory[ItemT]
     ) -> Samples[ItemT]:
-        """Prepare n samples whose items come out of stages of the caller's, one per child."""
+        """Prepare n samples whose items come out of stages of the caller's, one per child.
+
+        Entering them raises QueueFullError when they would be too many, and then sends none.
+        """
         if n < 1:
             raise ValueError(f"n must be at least 1, got {n}.")
         self.client.check_rank(request.data_parallel_rank)
-        response_id = request.response_id or request.request_id
-        parent = ParentStats(self.metrics, n)
         request = self._with_max_tokens(request)
-        max_tokens = request.sampling_params.max_tokens
-        family = children(request.request_id, request.sampling_params.seed, n)
-        stages = []
-        for child in family:
-            stats = ChildStats(
-                self.metrics,
-                parent,
-                request.arrival_time,
-                len(request.prompt_token_ids),
-                max_tokens,
-            )
-            on_end = partial(self.in_flight.discard, response_id, child.request_id)
-            stages.append(ChildStage(stage(stats), stats, on_end))
-        on_open = partial(self.in_flight.add, response_id)
-        fanout = Fanout(_engine_request(request), family, on_open)
-        return self.client.fan_out(fanout, stages, request.stream_interval)
+        family = Family(
+            request, n, stage, self.metrics, self.admission, self.in_flight, self.listener
+        )
+        fanout = Fanout(
+            _engine_request(request),
+            Children(request.request_id, request.sampling_params.seed, n),
+            family.new_stage,
+            request.stream_interval,
+            family.open,
+            family.close,
+        )
+        return self.client.fan_out(fanout)
 
     def _with_max_tokens(self, request: GenerateRequest) -> GenerateRequest:
         """Let a request without a limit go on to the end of the context, as in vLLM."""
@@ -109,13 +117,11 @@ class Llm:
 
         Readers of the samples get the finish reason "abort".  Unknown ids are ignored.
         """
-        aborted: list[Sample[object]] = []
-        for response_id in dict.fromkeys(response_ids):
-            aborted += self.in_flight.children(response_id)
-        self.client.abort(aborted)
-        for sample in aborted:
-            sample.end(ABORTED)
-        return len(aborted)
+        return sum(
+            fanout.abort()
+            for response_id in dict.fromkeys(response_ids)
+            for fanout in self.in_flight.fanouts(response_id)
+        )
 
 
 def _engine_request(request: GenerateRequest) -> EngineCoreRequest:

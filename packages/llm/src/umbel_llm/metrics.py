@@ -4,7 +4,7 @@ On the way of a token there are only plain numbers; they become metrics when the
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Self
 
 import msgspec
@@ -24,8 +24,11 @@ from umbel_llm import cache_config
 from umbel_llm.families import engine_families
 from umbel_llm.tally import EngineTally
 
-ADMISSION_REASONS = ("max_num_queued_reqs", "max_num_queued_tokens")
+ADMISSION_REASONS = ("max_num_queued_reqs", "max_num_queued_tokens", "max_concurrent_sequences")
 """Why a request may be turned away at the door."""
+
+ABORT_REASONS = ("stop_string", "abandoned")
+"""Why an engine is told to abort a sample: its text is complete, or nobody waits for it."""
 
 
 class LlmMetrics(Collector):
@@ -51,6 +54,7 @@ class LlmMetrics(Collector):
         self._tallies = {index: EngineTally.for_length(max_model_len) for index, _ in engines}
         self._unlisted = EngineTally.for_length(max_model_len)
         self._rejections = dict.fromkeys(ADMISSION_REASONS, 0)
+        self._aborts = dict.fromkeys(ABORT_REASONS, 0)
         self._created = time.time() if _has_created_series() else None
 
     @classmethod
@@ -73,6 +77,10 @@ class LlmMetrics(Collector):
         if outputs.scheduler_stats is not None:
             tally.add_scheduler_stats(outputs.scheduler_stats)
 
+    def sample_aborted(self, reason: str) -> None:
+        """Count a sample that an engine was told to abort; `reason` is one of `ABORT_REASONS`."""
+        self._aborts[reason] += 1
+
     def admission_rejected(self, reason: str) -> None:
         """Count a request that was turned away; `reason` is one of `ADMISSION_REASONS`."""
         if reason not in self._rejections:
@@ -86,14 +94,14 @@ class LlmMetrics(Collector):
         for tally in self._tallies.values():
             tally.end_step()
         yield from engine_families(self._model_name, self._tallies, self._created)
-        rejections = CounterMetricFamily(
+        yield self._by_reason(
             "vllm:admission_rejections",
             "Requests that were turned away because of a limit on the queue.",
-            labels=["model_name", "reason"],
+            self._rejections,
         )
-        for reason, count in self._rejections.items():
-            rejections.add_metric([self._model_name, reason], count, self._created)
-        yield rejections
+        yield self._by_reason(
+            "umbel:aborted_samples", "Samples that an engine was told to abort.", self._aborts
+        )
         info = GaugeMetricFamily(
             "vllm:cache_config_info",
             "What an engine told of its KV cache, in labels.",
@@ -102,6 +110,14 @@ class LlmMetrics(Collector):
         for values in self._cache_configs:
             info.add_metric(values, 1)
         yield info
+
+    def _by_reason(
+        self, name: str, documentation: str, counts: Mapping[str, int]
+    ) -> CounterMetricFamily:
+        family = CounterMetricFamily(name, documentation, labels=["model_name", "reason"])
+        for reason, count in counts.items():
+            family.add_metric([self._model_name, reason], count, self._created)
+        return family
 
     def describe(self) -> Iterator[Metric]:
         """Give the families whose names a registry is to keep for this collector."""
@@ -205,7 +221,11 @@ class ChildStats:
 
     def feed(self, output: EngineCoreOutput, step: Step) -> None:
         """Count an output; one that carries an error object is not counted."""
-        if not self._log_stats or output.error is not None:
+        if output.error is not None:
+            return
+        count = len(output.new_token_ids)
+        self.num_generation_tokens += count
+        if not self._log_stats:
             return
         timestamp = step.timestamp
         tally = self._tally
@@ -218,9 +238,7 @@ class ChildStats:
             else:
                 tally.begin_gap(gap)
         self._last_token_time = timestamp
-        count = len(output.new_token_ids)
         tally.generation_tokens += count
-        self.num_generation_tokens += count
         if output.events is not None:
             self._add_events(output.events, tally)
 
@@ -286,6 +304,10 @@ class ChildStats:
         if not self._ended:
             self._ended = True
             self._parent.child_dropped()
+
+    def aborted(self, reason: str) -> None:
+        """Count that the engine is told to abort the child; see `LlmMetrics.sample_aborted`."""
+        self._metrics.sample_aborted(reason)
 
     def timing(self, num_generation_tokens: int | None = None) -> RequestTiming:
         """Give the timing so far; all None when `log_stats` is off.
