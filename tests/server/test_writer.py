@@ -5,8 +5,12 @@ from types import SimpleNamespace
 
 from umbel_engine import Finish
 from umbel_server import writer
+from umbel_server.server import SERVER
 
-CONNECTED = SimpleNamespace(transport=SimpleNamespace(is_closing=lambda: False))
+CONNECTED = SimpleNamespace(
+    transport=SimpleNamespace(is_closing=lambda: False),
+    app={SERVER: SimpleNamespace(options=SimpleNamespace(sse_keep_alive_interval=0))},
+)
 
 
 class Events:
@@ -14,10 +18,12 @@ class Events:
 
     def __init__(self, http):
         self.congested = False
+        self.has_begun = False
         self.read = asyncio.Event()
         self.sent = []
 
     async def begin(self, data):
+        self.has_begun = True
         self.sent.append(data)
 
     def write(self, data):

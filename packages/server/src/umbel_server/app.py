@@ -1,5 +1,6 @@
 """The application: routes, and what every request passes on its way to them."""
 
+import asyncio
 import hmac
 import logging
 import re
@@ -18,6 +19,7 @@ from umbel_server.http_metrics import counting
 from umbel_server.options import ServerOptions
 from umbel_server.paths import add_root_path, redirecting
 from umbel_server.request_ids import add_request_id
+from umbel_server.request_log import RequestLog
 from umbel_server.routes.chat import add_chat_routes
 from umbel_server.routes.completions import add_completion_routes
 from umbel_server.routes.generate import add_generate_routes
@@ -47,16 +49,19 @@ def create_app(
     """
     registry = registry if registry is not None else CollectorRegistry()
     cors = Cors(options)
-    middlewares = [
-        cors.answering_preflights,
-        counting(registry, options.root_path),
-        answering_errors,
-        redirecting,
-    ]
+    middlewares = [counting(registry, options.root_path)]
+    if options.log_requests:
+        log = RequestLog()
+        middlewares.insert(0, log.middleware)
+        if chat.text.generates:
+            chat.text.llm.listener = log.note
     if options.api_keys:
-        middlewares.insert(0, checking_keys(options.api_keys))
+        middlewares.append(checking_keys(options.api_keys))
+    middlewares += [cors.answering_preflights, answering_errors, redirecting]
     app = web.Application(middlewares=middlewares, client_max_size=options.max_body_size)
     app[SERVER] = Server(chat, options, registry)
+    app.on_response_prepare.append(watch_connection)
+    app.on_cleanup.append(stop_watching)
     app.on_response_prepare.append(cors.add_headers)
     if options.enable_request_id_headers:
         app.on_response_prepare.append(add_request_id)
@@ -86,7 +91,12 @@ async def answering_errors(request: web.Request, handler: Handler) -> web.Stream
     """Turn what a handler raises into an answer; the one place that does."""
     try:
         return await handler(request)
+    except asyncio.CancelledError:
+        if request.transport is None:
+            request.app[SERVER].disconnects.inc()
+        raise
     except ClientDisconnectedError:
+        request.app[SERVER].disconnects.inc()
         # Nobody reads this; the status is for the metrics.
         return web.Response(status=HTTPStatus.BAD_REQUEST)
     except web.HTTPRequestEntityTooLarge as error:
@@ -96,10 +106,24 @@ async def answering_errors(request: web.Request, handler: Handler) -> web.Stream
     except Exception as error:
         failure = api_error_of(error)
         if failure.status == HTTPStatus.INTERNAL_SERVER_ERROR:
-            logger.exception("%s %s failed", request.method, request.path)
+            logger.exception("%s %s failed", request.method, request.rel_url.raw_path)
         return web.Response(
-            status=failure.status, body=error_body(failure), content_type="application/json"
+            status=failure.status,
+            headers=failure.headers,
+            body=error_body(failure),
+            content_type="application/json",
         )
+
+
+async def watch_connection(request: web.Request, response: web.StreamResponse) -> None:
+    """Watch that the client reads what it is about to be sent."""
+    if request.transport is not None:
+        request.app[SERVER].slow_clients.outgoing(request.transport)
+
+
+async def stop_watching(app: web.Application) -> None:
+    """Watch no connection any more: the application ends."""
+    app[SERVER].slow_clients.close()
 
 
 def _plain_error(error: web.HTTPException, detail: str) -> web.Response:

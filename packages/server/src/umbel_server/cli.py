@@ -14,6 +14,7 @@ from umbel_chat import ChatError
 from umbel_engine import EngineError
 from umbel_server.errors import OptionError
 from umbel_server.flags import make_parser
+from umbel_server.logs import set_up_logs
 from umbel_server.render import render
 from umbel_server.requests.limits import read_max_n, read_max_prompts
 from umbel_server.serve import serve
@@ -30,9 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ours, theirs = split_arguments(sys.argv[1:] if arguments is None else arguments)
     parser = make_parser()
     parsed = parser.parse_args(ours)
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", datefmt="%H:%M:%S"
-    )
+    set_up_logs(parsed.log_format)
     try:
         settings = settings_of(parsed, theirs, os.environ)
         if not isinstance(settings, ServeSettings):
@@ -97,6 +96,9 @@ def _serve_settings_of(
         data_parallel_size=parsed.data_parallel_size,
         data_parallel_size_local=local,
         engine_ready_timeout=_ready_timeout(parsed.engine_ready_timeout_secs, environ),
+        max_concurrent_sequences=parsed.max_concurrent_sequences,
+        max_num_queued_reqs=parsed.max_num_queued_reqs,
+        max_num_queued_tokens=parsed.max_num_queued_tokens,
         log_stats=not parsed.disable_log_stats,
         api_server_count=parsed.api_server_count,
         engine_arguments=engine_arguments,
@@ -124,6 +126,12 @@ def _frontend_settings_of(
         development_mode=_development_mode(environ),
         environment=_shown_environment(environ),
         shutdown_timeout=parsed.shutdown_timeout,
+        client_write_timeout=parsed.client_write_timeout,
+        sse_keep_alive_interval=parsed.sse_keep_alive_interval,
+        ssl_certfile=parsed.ssl_certfile,
+        ssl_keyfile=parsed.ssl_keyfile,
+        log_requests=parsed.enable_log_requests,
+        log_format=parsed.log_format,
         served_model_names=tuple(parsed.served_model_name),
         revision=parsed.revision,
         tokenizer=parsed.tokenizer,

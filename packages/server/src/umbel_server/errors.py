@@ -14,6 +14,9 @@ import msgspec
 UNREADABLE = "Bad Request"
 """The error type of a body that is not of the form that it should have."""
 
+RETRY_AFTER = "1"
+"""Seconds after which a request that was turned away may come again."""
+
 LONGEST_MESSAGE = 16 * 1024
 """Characters of a message that a client is sent; it may quote what the client has sent."""
 
@@ -36,6 +39,11 @@ class ApiError(Exception):
         self.type = type
         self.param = None if param is None else _encodable(param)
         super().__init__(self.message)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers of the answer: whoever was turned away may come again, soon."""
+        return {"Retry-After": RETRY_AFTER} if self.status == 503 else {}
 
 
 class ErrorInfo(msgspec.Struct, frozen=True):

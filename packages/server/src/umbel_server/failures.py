@@ -2,11 +2,13 @@
 
 from umbel_chat import InvalidChatError, InvalidMessageError
 from umbel_engine import EngineDeadError, EngineRequestError, InvalidRankError
+from umbel_llm import QueueFullError
 from umbel_server.errors import (
     ApiError,
     bad_request,
     internal,
     invalid_body,
+    overloaded,
     service_unavailable,
     validation_error,
 )
@@ -36,6 +38,8 @@ def api_error_of(error: Exception) -> ApiError:
             return service_unavailable(str(error))
         case EngineRequestError():
             return internal(str(error))
+        case QueueFullError():
+            return overloaded(str(error))
         case EngineDeadError():
             return internal(ENGINE_DEAD)
         case _:

@@ -1,14 +1,19 @@
 """The flags of the `umbel` command; they have vLLM's names."""
 
 import argparse
-import json
-import re
 from importlib import metadata
 from pathlib import Path
 
-import msgspec
-
-from umbel_server.requests.limits import MAX_N_OPTION
+from umbel_server.flag_types import (
+    count,
+    json_object,
+    json_strings,
+    port_number,
+    root_path,
+    seconds,
+)
+from umbel_server.options import DEFAULT_WRITE_TIMEOUT
+from umbel_server.requests.limits import DEFAULT_MAX_SEQUENCES, MAX_N_OPTION
 
 BACKENDS = ("xgrammar", "guidance", "outlines", "lm-format-enforcer", "auto")
 
@@ -48,8 +53,10 @@ def make_parser() -> argparse.ArgumentParser:
         command.add_argument("model", nargs="?", help="a folder or the name of a hub repository")
         _add_network_flags(command)
         _add_browser_flags(command)
+        _add_log_flags(command)
         _add_model_flags(command)
         _add_answer_flags(command)
+    _add_limit_flags(serve_parser)
     _add_engine_flags(serve_parser)
     return parser
 
@@ -61,6 +68,15 @@ def _add_network_flags(parser: argparse.ArgumentParser) -> None:
         "--port", type=port_number, default=8000, help="port to listen on (%(default)s)"
     )
     group.add_argument("--uds", metavar="PATH", help="Unix socket to listen on instead")
+    group.add_argument(
+        "--ssl-certfile", type=Path, metavar="FILE", help="certificate; HTTPS is spoken with it"
+    )
+    group.add_argument(
+        "--ssl-keyfile",
+        type=Path,
+        metavar="FILE",
+        help="its key, if the certificate's file has none",
+    )
     group.add_argument("--api-key", nargs="+", default=[], metavar="KEY", help="keys to let in")
     group.add_argument(
         "--root-path",
@@ -76,10 +92,24 @@ def _add_network_flags(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--shutdown-timeout",
-        type=float,
+        type=seconds,
         default=10.0,
         metavar="SECONDS",
         help="how long running answers may take to finish at the end (%(default)s)",
+    )
+    group.add_argument(
+        "--client-write-timeout",
+        type=seconds,
+        default=DEFAULT_WRITE_TIMEOUT,
+        metavar="SECONDS",
+        help="cut off a client that has read nothing for so long; 0: never (%(default)s)",
+    )
+    group.add_argument(
+        "--sse-keep-alive-interval",
+        type=seconds,
+        default=0.0,
+        metavar="SECONDS",
+        help="send a comment in a stream that was silent for so long; 0: none (%(default)s)",
     )
 
 
@@ -103,6 +133,46 @@ def _add_browser_flags(parser: argparse.ArgumentParser) -> None:
             metavar="JSON",
             help=f"list of the {what} that these pages may use (all)",
         )
+
+
+def _add_log_flags(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("logs")
+    group.add_argument(
+        "--enable-log-requests",
+        action="store_true",
+        help="write a line for every request: id, counts and times, never its text",
+    )
+    group.add_argument(
+        "--log-format",
+        choices=("text", "json"),
+        default="text",
+        help="how lines of the log look (%(default)s)",
+    )
+
+
+def _add_limit_flags(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group(
+        "limits", "Who would be too much is told to come again (503)."
+    )
+    group.add_argument(
+        "--max-num-queued-reqs",
+        type=count,
+        metavar="N",
+        help="samples that wait or run in the engines; n answers are n samples (no limit)",
+    )
+    group.add_argument(
+        "--max-num-queued-tokens",
+        type=count,
+        metavar="N",
+        help="once so many prompt tokens wait for their first answer token, refuse (no limit)",
+    )
+    group.add_argument(
+        "--max-concurrent-sequences",
+        type=count,
+        default=DEFAULT_MAX_SEQUENCES,
+        metavar="N",
+        help="samples that one server process answers at once; 0: no limit (%(default)s)",
+    )
 
 
 def _add_model_flags(parser: argparse.ArgumentParser) -> None:
@@ -178,7 +248,7 @@ def _add_engine_flags(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--engine-ready-timeout-secs",
-        type=float,
+        type=seconds,
         metavar="SECONDS",
         help="how long engines may load (600)",
     )
@@ -216,38 +286,3 @@ def _add_answer_flags(parser: argparse.ArgumentParser) -> None:
         help="no effect: /load always tells the load",
     )
     group.add_argument(MAX_N_OPTION, help=argparse.SUPPRESS)
-
-
-def port_number(text: str) -> int:
-    """Read a flag whose value is a port; 0 stands for a free one."""
-    # What is out of range would raise deep inside, or be taken modulo 65536 by ZMQ.
-    if not (text.isascii() and text.isdigit() and len(text) <= 5 and int(text) <= 65535):
-        raise argparse.ArgumentTypeError(f"must be a port from 0 to 65535, got {text!r}")
-    return int(text)
-
-
-def root_path(text: str) -> str:
-    """Read a flag whose value is a prefix of paths; gives it with a slash in front, none behind."""
-    path = text.strip("/")
-    if re.fullmatch(r"[\w.~%/-]*", path, re.ASCII) is None:
-        raise argparse.ArgumentTypeError(f"must be a path, got {text!r}")
-    return f"/{path}" if path else ""
-
-
-def json_strings(text: str) -> list[str]:
-    """Read a flag whose value is a JSON list of strings."""
-    try:
-        return msgspec.json.decode(text, type=list[str])
-    except msgspec.MsgspecError as error:
-        raise argparse.ArgumentTypeError(f"not a JSON list of strings: {error}") from error
-
-
-def json_object(text: str) -> dict[str, object]:
-    """Read a flag whose value is a JSON object."""
-    try:
-        value: object = json.loads(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"not JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise argparse.ArgumentTypeError("not a JSON object")
-    return value

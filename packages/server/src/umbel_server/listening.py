@@ -1,6 +1,7 @@
 """The address that is served, from binding it until the last answer has been sent."""
 
 import socket
+import ssl
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -43,18 +44,22 @@ def listening_socket(settings: FrontendSettings) -> socket.socket:
 
 @asynccontextmanager
 async def serving(
-    app: web.Application, listener: socket.socket, is_shared: bool = False
+    app: web.Application,
+    listener: socket.socket,
+    tls: ssl.SSLContext | None,
+    is_shared: bool = False,
 ) -> AsyncIterator[web.SockSite]:
     """Serve the application; gives what accepts the connections.
 
-    `is_shared` says that other processes accept connections of the same socket.  Answers that
+    With `tls`, it speaks HTTPS.  `is_shared` says that other processes accept connections of the same socket.  Answers that
     still run at the end are given a second.
     """
     runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     try:
         # asyncio accepts so many connections in a turn; one by one, they go to whoever has time.
-        site = web.SockSite(runner, listener, backlog=1 if is_shared else BACKLOG)
+        backlog = 1 if is_shared else BACKLOG
+        site = web.SockSite(runner, listener, ssl_context=tls, backlog=backlog)
         await site.start()
         listener.listen(BACKLOG)
         yield site
@@ -66,6 +71,7 @@ def announce(settings: FrontendSettings, listener: socket.socket, started: float
     """Say that a model is served; `started` is when the command was, on the monotonic clock."""
     name = settings.served_model_names[0]
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    address = settings.uds or f"http://{host}:{listener.getsockname()[1]}"
+    scheme = "http" if settings.ssl_certfile is None else "https"
+    address = settings.uds or f"{scheme}://{host}:{listener.getsockname()[1]}"
     elapsed = time.monotonic() - started
     print(f"umbel: {name} is served at {address} (ready after {elapsed:.1f} s)", file=sys.stderr)

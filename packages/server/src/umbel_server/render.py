@@ -13,6 +13,7 @@ from umbel_server.model_length import read_max_model_len
 from umbel_server.serve import load_model, server_options, with_model
 from umbel_server.settings import FrontendSettings
 from umbel_server.stop import Stop
+from umbel_server.tls import tls_context
 from umbel_text import TextLlm, resolve_model_folder
 
 
@@ -29,11 +30,12 @@ async def render(settings: FrontendSettings) -> int:
     text_model = msgspec.structs.replace(text_model, max_model_len=max_model_len)
     options = msgspec.structs.replace(server_options(settings), enable_scale_out=True)
     app = create_app(ChatLlm(chat_model, TextLlm(text_model)), options, CollectorRegistry())
+    tls = tls_context(settings)
     with listening_socket(settings) as listener:
         settle(text_model)
         stop = Stop()
         try:
-            async with serving(app, listener) as site:
+            async with serving(app, listener, tls) as site:
                 announce(settings, listener, started)
                 await stop.requested()
                 await site.stop()

@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 
 from umbel_chat import ChatLlm, ChatModel, ChatTemplate, load_chat_template
 from umbel_engine import Engine, EngineClient, EngineOptions, EngineProcess, EngineProcessOptions
-from umbel_llm import Llm, LlmMetrics
+from umbel_llm import AdmissionLimits, Counters, Llm, LlmMetrics
 from umbel_server.app import create_app
 from umbel_server.errors import OptionError
 from umbel_server.listening import announce, listening_socket, serving
@@ -25,6 +25,7 @@ from umbel_server.options import ServerOptions
 from umbel_server.server import SERVER
 from umbel_server.settings import FrontendSettings, ServeSettings
 from umbel_server.stop import Stop
+from umbel_server.tls import tls_context
 from umbel_text import TextLlm, TextModel, load_text_model, resolve_model_folder
 
 logger = logging.getLogger(__name__)
@@ -43,6 +44,7 @@ async def serve(settings: ServeSettings) -> int:
     settings = await with_model(settings)
     # Files that cannot be used are found before an engine is started, a taken port as well.
     chat_model, text_model = load_model(settings)
+    tls = tls_context(settings)
     with listening_socket(settings) as listener:
         settle(text_model)
         async with AsyncExitStack() as stack:
@@ -52,7 +54,7 @@ async def serve(settings: ServeSettings) -> int:
             if not await stop.unless_stopped(bring_up(stack, settings, client)):
                 return 0
             app = make_app(settings, chat_model, text_model, client)
-            async with serving(app, listener) as site:
+            async with serving(app, listener, tls) as site:
                 announce(settings, listener, started)
                 await run(app, site, client, stop, settings)
             died = client.error is not None
@@ -163,19 +165,32 @@ def engine_python(given: Path | None) -> Path:
 
 
 def make_app(
-    settings: ServeSettings, chat_model: ChatModel, text_model: TextModel, client: EngineClient
+    settings: ServeSettings,
+    chat_model: ChatModel,
+    text_model: TextModel,
+    client: EngineClient,
+    counters: Counters | None = None,
 ) -> web.Application:
-    """Put the layers on top of each other, for engines that are ready."""
+    """Put the layers on top of each other, for engines that are ready.
+
+    Server processes that share the engines share the counters of their samples, too.
+    """
     metrics = LlmMetrics.of(client, chat_model.name, settings.log_stats)
     text_model = msgspec.structs.replace(text_model, max_model_len=client.max_model_len)
     registry = CollectorRegistry()
     registry.register(metrics)
     options = msgspec.structs.replace(
         server_options(settings),
+        max_concurrent_sequences=settings.max_concurrent_sequences,
         fingerprint=fingerprint(settings.model, client.engines),
         engine_version=client.engines[0].ready.vllm_version,
     )
-    chat = ChatLlm(chat_model, TextLlm(text_model, Llm(client, metrics)))
+    limits = AdmissionLimits(
+        max_num_queued_reqs=settings.max_num_queued_reqs,
+        max_num_queued_tokens=settings.max_num_queued_tokens,
+    )
+    llm = Llm(client, metrics, limits, counters)
+    chat = ChatLlm(chat_model, TextLlm(text_model, llm))
     return create_app(chat, options, registry)
 
 
@@ -195,6 +210,9 @@ def server_options(settings: FrontendSettings) -> ServerOptions:
         root_path=settings.root_path,
         development_mode=settings.development_mode,
         environment=settings.environment,
+        client_write_timeout=settings.client_write_timeout,
+        sse_keep_alive_interval=settings.sse_keep_alive_interval,
+        log_requests=settings.log_requests,
         response_role=settings.response_role,
         enable_prompt_tokens_details=settings.enable_prompt_tokens_details,
         enable_per_request_metrics=settings.enable_per_request_metrics,

@@ -7,11 +7,12 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from aiohttp import web
-from prometheus_client import CollectorRegistry, Metric
+from prometheus_client import CollectorRegistry, Counter, Metric
 
 from umbel_chat import ChatLlm
-from umbel_server.errors import not_found
+from umbel_server.errors import not_found, overloaded
 from umbel_server.options import ServerOptions
+from umbel_server.slow_clients import SlowClients
 
 
 class OtherProcesses(Protocol):
@@ -35,10 +36,23 @@ class Server:
         self.options = options
         self.registry = registry
         self.started = int(time.time())
+        self.disconnects = Counter(
+            "umbel:client_disconnects",
+            "Requests whose client went away before it had its answer.",
+            registry=registry,
+        )
+        self.write_timeouts = Counter(
+            "umbel:client_write_timeouts",
+            "Clients that were cut off because they did not read.",
+            registry=registry,
+        )
+        self.slow_clients = SlowClients(options.client_write_timeout, self.write_timeouts.inc)
         self.other_processes: OtherProcesses | None = None
         """The other server processes, where there are any."""
         self.load = 0
         """How many generation requests are being answered."""
+        self.sequences = 0
+        """How many sequences they are, counted from when a request is let in."""
         self._idle: asyncio.Future[None] | None = None
 
     @property
@@ -54,6 +68,30 @@ class Server:
             raise not_found(
                 f"The model `{name}` does not exist. Valid aliases: {aliases}.", "model"
             )
+
+    @contextmanager
+    def admitted(self, sequences: int) -> Iterator[None]:
+        """Let in a request for so many sequences, all or none, for as long as it is answered.
+
+        Raises EngineDeadError, QueueFullError for a limit on what waits for the engines, and
+        ApiError when more would be answered at once than this server may.
+        """
+        llm = self.chat.text.llm
+        llm.client.check_alive()
+        llm.admission.check(sequences)
+        limit = self.options.max_concurrent_sequences
+        if limit and self.sequences + sequences > limit:
+            llm.metrics.admission_rejected("max_concurrent_sequences")
+            raise overloaded(
+                f"This server answers at most {limit} sequences at once: {self.sequences} are "
+                f"being answered, and {sequences} were asked for. Please try again later or on a "
+                "different instance."
+            )
+        self.sequences += sequences
+        try:
+            yield
+        finally:
+            self.sequences -= sequences
 
     @contextmanager
     def counted(self) -> Iterator[None]:

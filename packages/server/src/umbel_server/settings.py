@@ -28,6 +28,12 @@ class FrontendSettings(msgspec.Struct, frozen=True, kw_only=True):
     development_mode: bool
     environment: dict[str, str]
     shutdown_timeout: float
+    client_write_timeout: float
+    sse_keep_alive_interval: float
+    ssl_certfile: Path | None
+    ssl_keyfile: Path | None
+    log_requests: bool
+    log_format: Literal["text", "json"]
     served_model_names: tuple[str, ...]
     revision: str | None
     tokenizer: str | None
@@ -59,6 +65,9 @@ class ServeSettings(FrontendSettings, frozen=True, kw_only=True):
     data_parallel_size: int
     data_parallel_size_local: int
     engine_ready_timeout: float
+    max_concurrent_sequences: int
+    max_num_queued_reqs: int | None
+    max_num_queued_tokens: int | None
     log_stats: bool
     api_server_count: int
     engine_arguments: tuple[str, ...]

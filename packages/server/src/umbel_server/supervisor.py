@@ -19,7 +19,8 @@ from umbel_server.listening import announce, listening_socket
 from umbel_server.serve import engine_options, managed_engines, with_model
 from umbel_server.settings import ServeSettings
 from umbel_server.stop import Stop
-from umbel_server.worker import Assignment
+from umbel_server.tls import tls_context
+from umbel_server.worker import COUNTER_SIZE, Assignment
 
 ResultT = TypeVar("ResultT")
 
@@ -35,6 +36,8 @@ async def supervise(settings: ServeSettings) -> int:
     started = time.monotonic()
     settings = await with_model(settings)
     options = engine_options(settings)
+    # The processes load it by themselves; what is wrong with it is said once.
+    tls_context(settings)
     async with AsyncExitStack() as stack:
         listener = stack.enter_context(listening_socket(settings))
         stop = Stop()
@@ -68,13 +71,19 @@ async def supervise(settings: ServeSettings) -> int:
 @asynccontextmanager
 async def started_fleet(settings: ServeSettings, listener: socket.socket) -> AsyncIterator["Fleet"]:
     """Start the processes; none is left on the way out."""
-    with tempfile.TemporaryDirectory(prefix="umbel-") as directory:
+    count = settings.api_server_count
+    with (
+        tempfile.TemporaryDirectory(prefix="umbel-") as directory,
+        tempfile.TemporaryFile(prefix="umbel-") as counters,
+    ):
+        counters.truncate(count * COUNTER_SIZE)
         address = f"ipc://{directory}/line"
-        fleet = Fleet(settings.api_server_count)
+        fleet = Fleet(count)
         with closing(Exchange(address, fleet.on_message)):
             try:
-                for index in range(settings.api_server_count):
-                    await fleet.start(Assignment(settings, index, address, listener.fileno()))
+                for index in range(count):
+                    descriptors = (listener.fileno(), counters.fileno())
+                    await fleet.start(Assignment(settings, index, address, *descriptors))
                 yield fleet
             finally:
                 await fleet.kill()
@@ -100,7 +109,7 @@ class Fleet:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-P", "-m", "umbel_server.worker"),
             stdin=asyncio.subprocess.PIPE,
-            pass_fds=(assignment.listener,),
+            pass_fds=(assignment.listener, assignment.counters),
         )
         self._processes.append(process)
         self._ends.append(asyncio.create_task(process.wait()))

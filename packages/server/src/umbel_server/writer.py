@@ -7,12 +7,17 @@ memory is bounded by the answer itself.
 
 import asyncio
 import logging
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Generic, Protocol, TypeVar
 
 from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 
 from umbel_engine import Sample, Samples
+from umbel_server.keep_alive import COMMENT, KeepAlive
+from umbel_server.server import SERVER
+from umbel_server.slow_clients import Outgoing
 from umbel_server.watch import ClientDisconnectedError, watched
 
 logger = logging.getLogger(__name__)
@@ -57,13 +62,22 @@ class EventStream:
     is plain.  Chunks are framed here when the protocol version has them.
     """
 
-    __slots__ = ("_chunked", "_high_water", "_http", "_transport", "_writer", "response")
+    __slots__ = (
+        "_chunked",
+        "_high_water",
+        "_http",
+        "_outgoing",
+        "_transport",
+        "_writer",
+        "response",
+    )
 
     def __init__(self, http: web.Request) -> None:
         self._http = http
         self.response = EventResponse(headers={"Content-Type": EVENT_STREAM})
         self._writer: AbstractStreamWriter | None = None
         self._transport: asyncio.Transport | None = None
+        self._outgoing: Outgoing | None = None
         self._high_water = 0
         self._chunked = False
 
@@ -72,12 +86,24 @@ class EventStream:
         self._transport = self._http.transport
         if self._writer is None or self._transport is None:
             raise ClientDisconnectedError
+        self._outgoing = self._http.app[SERVER].slow_clients.outgoing(self._transport)
         self._high_water = self._transport.get_write_buffer_limits()[1]
         self._chunked = bool(getattr(self._writer, "chunked", False))
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the headers have been sent."""
+        return self._writer is not None
+
+    def written(self) -> int:
+        """Give how many bytes have been written to the connection in streams."""
+        return 0 if self._outgoing is None else self._outgoing.written
 
     async def begin(self, data: bytes) -> None:
         """Send the headers together with the first bytes."""
         await self._prepare()
+        assert self._outgoing is not None
+        self._outgoing.written += len(data)
         try:
             await self.response.write(data)
         except ConnectionError as error:
@@ -90,6 +116,8 @@ class EventStream:
         transport = self._transport
         if transport is None or transport.is_closing():
             raise ClientDisconnectedError
+        assert self._outgoing is not None
+        self._outgoing.written += len(data)
         if self._chunked:
             transport.write(b"%x\r\n%b\r\n" % (len(data), data))
         else:
@@ -100,6 +128,11 @@ class EventStream:
         """Whether the client has yet to read more than the transport's high-water mark."""
         transport = self._transport
         return transport is not None and transport.get_write_buffer_size() > self._high_water
+
+    @property
+    def unread(self) -> int:
+        """How many bytes wait for the client to read."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     async def drain(self) -> None:
         """Wait until the client has read enough; raises ClientDisconnectedError when it is gone."""
@@ -128,7 +161,8 @@ async def stream(
     An error before the first byte is raised, so that it gets its HTTP status; a later one becomes
     an event.  Raises ClientDisconnectedError when nobody is left to answer.
     """
-    return await _Answer(http, samples, frames).run()
+    interval = http.app[SERVER].options.sse_keep_alive_interval
+    return await _Answer(http, samples, frames).run(interval)
 
 
 class _Answer(Generic[ItemT]):
@@ -141,6 +175,7 @@ class _Answer(Generic[ItemT]):
         "_http",
         "_last",
         "_loop",
+        "_owes_comment",
         "_samples",
         "_scheduled",
         "_signal",
@@ -160,30 +195,66 @@ class _Answer(Generic[ItemT]):
         self._last = b""
         self._error: Exception | None = None
         self._signal: asyncio.Future[None] = self._loop.create_future()
+        self._owes_comment = False
 
-    async def run(self) -> web.StreamResponse:
+    async def run(self, keep_alive_interval: float) -> web.StreamResponse:
+        if not keep_alive_interval:
+            return await self._run()
+        with KeepAlive(keep_alive_interval, self._events.written, self._on_silence):
+            return await self._run()
+
+    async def _run(self) -> web.StreamResponse:
         self._samples.sink = self._hold
         async with self._samples:
-            await watched(self._http, self._signal)
-            self._raise_early_error()
-            first = self._frames.begin() + self._render()
-            if self._done:
-                self._last = first
-            else:
-                await self._events.begin(first)
-                await self._go_on()
+            await self._answer()
         return await self._events.end(self._last)
 
-    async def _go_on(self) -> None:
+    async def _answer(self) -> None:
+        await self._until_held()
+        if self._events.has_begun:
+            # A comment came first; now it is too late for a status.
+            await self._go_on(self._frames.begin)
+            return
+        self._raise_early_error()
+        first = self._frames.begin() + self._render()
+        if self._done:
+            self._last = first
+        else:
+            await self._events.begin(first)
+            await self._go_on()
+
+    async def _until_held(self) -> None:
+        """Wait for the first news, or for a silence to break."""
+        while True:
+            await watched(self._http, self._signal)
+            if self._held:
+                return
+            self._signal = self._loop.create_future()
+            if self._owes_comment:
+                self._owes_comment = False
+                await self._events.begin(COMMENT)
+
+    def _on_silence(self) -> None:
+        if not self._events.has_begun:
+            self._owes_comment = True
+            self._wake()
+        elif not self._done and not self._events.unread:
+            with suppress(ClientDisconnectedError):
+                self._events.write(COMMENT)
+
+    async def _go_on(self, begin: Callable[[], bytes] | None = None) -> None:
         self._samples.sink = self._hand_over
         try:
+            if begin is not None:
+                self._events.write(begin())
             self._turn()
             await self._until_done()
         except ClientDisconnectedError:
             raise
         except Exception as error:
             # The client is told that there was a fault, not which.
-            logger.exception("%s %s failed in mid-stream", self._http.method, self._http.path)
+            path = self._http.rel_url.raw_path
+            logger.exception("%s %s failed in mid-stream", self._http.method, path)
             self._last = self._frames.failure(error)
 
     def _hold(self, ready: list[Sample[ItemT]]) -> None:

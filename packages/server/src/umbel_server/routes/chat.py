@@ -41,9 +41,9 @@ async def answer_chat(
     """Answer a conversation that has been read; the time is in seconds of the wall clock."""
     server = http.app[SERVER]
     exchange, request = _begin_chat(http, server, body, arrival_time)
-    server.chat.text.llm.client.check_alive()
-    lowered = await aside(http, server.chat.lower, request, exchange.n)
-    return await _answer(http, server, body, exchange, request, lowered)
+    with server.admitted(exchange.n):
+        lowered = await aside(http, server.chat.lower, request, exchange.n)
+        return await _answer(http, server, body, exchange, request, lowered)
 
 
 async def read_chat(

@@ -46,15 +46,15 @@ async def answer_completion(
     """Continue the prompts of a body; the time is in seconds of the wall clock."""
     server = http.app[SERVER]
     exchange, requests = _begin_completion(http, server, body, arrival_time)
-    server.chat.text.llm.client.check_alive()
     limit = server.options.max_n_sequences
     best_of = check_best_of(body.best_of, exchange.n, body.stream, limit)
-    lowered = await aside(http, lower_all, server, requests, exchange.n)
-    if best_of > 1 and lowered[0].sampling.greedy:
-        raise validation_error(
-            f"best_of must be 1 when using greedy sampling, got {best_of}.", "best_of", best_of
-        )
-    return await _answer(http, server, body, exchange, lowered, best_of)
+    with server.admitted(best_of * len(requests)):
+        lowered = await aside(http, lower_all, server, requests, exchange.n)
+        if best_of > 1 and lowered[0].sampling.greedy:
+            raise validation_error(
+                f"best_of must be 1 when using greedy sampling, got {best_of}.", "best_of", best_of
+            )
+        return await _answer(http, server, body, exchange, lowered, best_of)
 
 
 async def read_completion(

@@ -41,12 +41,12 @@ async def generate(http: web.Request) -> web.StreamResponse:
         arrival_time = time.time()
         body = read_generate_request(await read_object(http), server.options.max_n_sequences)
         server.check_model(body.model)
-        server.chat.text.llm.client.check_alive()
         _check_sequences(server, body.sampling_params.n)
         check_generate_served(body)
         exchange = _exchange(http, body, arrival_time)
-        lowered = await aside(http, _lower, server, body, exchange)
-        return await _answer(http, server, body, exchange, lowered)
+        with server.admitted(exchange.n):
+            lowered = await aside(http, _lower, server, body, exchange)
+            return await _answer(http, server, body, exchange, lowered)
 
 
 async def abort_requests(http: web.Request) -> web.Response:
