@@ -22,7 +22,7 @@ from tokenizers import decoders, models, pre_tokenizers
 from umbel_chat import ChatLlm, ChatModel, ChatTemplate, PlainTextProcessor, load_chat_template
 from umbel_engine import EngineClient, EngineOptions, Logprobs
 from umbel_engine.mock import DEFAULT_READY, MockEngine, tokens
-from umbel_llm import Llm, LlmMetrics
+from umbel_llm import AdmissionLimits, Llm, LlmMetrics
 from umbel_server import ServerOptions, create_app
 from umbel_server.server import SERVER
 from umbel_text import TextLlm, load_text_model
@@ -382,6 +382,7 @@ async def serving(
     template_arguments=None,
     trust_request_template=False,
     engine_options=None,
+    limits=None,
     **options,
 ):
     ready = DEFAULT_READY.__class__(max_model_len=max_model_len, vllm_version="0.33.0")
@@ -397,7 +398,7 @@ async def serving(
         registry.register(metrics)
         text = TextLlm(
             load_text_model(folder, max_model_len, "auto", override, max_logprobs),
-            Llm(client, metrics),
+            Llm(client, metrics, limits or AdmissionLimits()),
         )
         template = ChatTemplate(load_chat_template(folder), text.model.tokenizer.special_tokens)
         model = ChatModel(

@@ -65,6 +65,7 @@ class Family(Generic[ItemT]):
         self._response_id = request.response_id or request.request_id
         self._n = n
         self._made = 0
+        self._unfinished = n
         self._first_output: float | None = None
         self._generated = 0
         self._reasons: dict[str, int] = {}
@@ -101,16 +102,24 @@ class Family(Generic[ItemT]):
         self._admission.leave()
         self._generated += num_generation_tokens
         self._reasons[reason] = self._reasons.get(reason, 0) + 1
+        self._unfinished -= 1
+        if self._unfinished == 0:
+            # There is nothing left to abort, however long the answer may still be read.
+            self._forget()
 
     def close(self) -> None:
         """Forget the children; called when none runs any more, also of those never made."""
         unmade = self._n - self._made
         self._admission.prefilled(unmade * self._prompt_tokens)
         self._admission.leave(unmade)
-        assert self._fanout is not None
-        self._in_flight.discard(self._response_id, self._fanout)
+        if self._unfinished:
+            self._forget()
         if self._listener is not None:
             self._listener(self._summary())
+
+    def _forget(self) -> None:
+        assert self._fanout is not None
+        self._in_flight.discard(self._response_id, self._fanout)
 
     def _summary(self) -> RequestSummary:
         arrival = self._request.arrival_time

@@ -254,6 +254,7 @@ async def run(
     if client.error is not None:
         drain = min(drain, ERRORS_DELIVERED_WITHIN)
     else:
+        server.is_draining = True
         await site.stop()
     if server.load:
         print(f"umbel: {server.load} requests get {drain:g} s to finish", file=sys.stderr)

@@ -10,9 +10,11 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Metric
 
 from umbel_chat import ChatLlm
-from umbel_server.errors import not_found, overloaded
+from umbel_server.errors import not_found, overloaded, service_unavailable
 from umbel_server.options import ServerOptions
 from umbel_server.slow_clients import SlowClients
+
+SHUTTING_DOWN = "The server is shutting down. Please try again later or on a different instance."
 
 
 class OtherProcesses(Protocol):
@@ -51,6 +53,8 @@ class Server:
         """The other server processes, where there are any."""
         self.load = 0
         """How many generation requests are being answered."""
+        self.is_draining = False
+        """Whether the server is about to end; it lets nobody in any more."""
         self.sequences = 0
         """How many sequences they are, counted from when a request is let in."""
         self._idle: asyncio.Future[None] | None = None
@@ -73,11 +77,13 @@ class Server:
     def admitted(self, sequences: int) -> Iterator[None]:
         """Let in a request for so many sequences, all or none, for as long as it is answered.
 
-        Raises EngineDeadError, QueueFullError for a limit on what waits for the engines, and
+        Raises EngineDeadError, ApiError when the server is shutting down, QueueFullError for a limit on what waits for the engines, and
         ApiError when more would be answered at once than this server may.
         """
         llm = self.chat.text.llm
         llm.client.check_alive()
+        if self.is_draining:
+            raise service_unavailable(SHUTTING_DOWN)
         llm.admission.check(sequences)
         limit = self.options.max_concurrent_sequences
         if limit and self.sequences + sequences > limit:

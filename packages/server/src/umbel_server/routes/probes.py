@@ -15,12 +15,13 @@ UMBEL_VERSION = metadata.version("umbel-server")
 
 
 async def health(http: web.Request) -> web.Response:
-    """Tell whether requests can be served: 200, or 503 when the engines are gone.
+    """Tell whether requests can be served: 200, or 503 when the engines or the server go.
 
     A server that has none to lose is always well.
     """
-    text = http.app[SERVER].chat.text
-    alive = not text.generates or text.llm.client.error is None
+    server = http.app[SERVER]
+    text = server.chat.text
+    alive = not server.is_draining and (not text.generates or text.llm.client.error is None)
     return web.Response(status=HTTPStatus.OK if alive else HTTPStatus.SERVICE_UNAVAILABLE)
 
 
