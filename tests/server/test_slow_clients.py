@@ -80,7 +80,9 @@ async def test_a_client_that_goes_on_reading_is_left_alone_however_slow(serve, t
     received = b""
     # The whole takes many times as long as nothing may be read.
     while not received.endswith(b"0\r\n\r\n"):
-        received += await asyncio.wait_for(loop.sock_recv(client.socket, BUFFER), 10)
+        data = await asyncio.wait_for(loop.sock_recv(client.socket, BUFFER), 10)
+        assert data, "it was cut off"
+        received += data
         await asyncio.sleep(0.02)
     assert received.count(b'"finish_reason":"length"') == 2
     assert served.engine.aborts == []
