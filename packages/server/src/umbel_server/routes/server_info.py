@@ -1,6 +1,7 @@
 """What whoever develops or operates a server may want to see of it."""
 
 import asyncio
+import os
 import platform
 from collections.abc import Sequence
 from importlib import metadata
@@ -93,12 +94,6 @@ def _system() -> dict[str, object]:
 
 def _umbel(server: Server, engines: Sequence[Engine]) -> dict[str, object]:
     options = msgspec.structs.asdict(server.options)
-    running = {"requests": server.load, "asyncio_tasks": len(asyncio.all_tasks())}
-    if server.chat.text.generates:
-        llm = server.chat.text.llm
-        # What outlives its request would show here.
-        running["responses"] = len(llm.in_flight)
-        running["samples"] = llm.client.in_flight
     return {
         "version": UMBEL_VERSION,
         "started": server.started,
@@ -108,8 +103,45 @@ def _umbel(server: Server, engines: Sequence[Engine]) -> dict[str, object]:
             if name not in SECRETS and name != "environment"
         },
         "engines": [_engine(engine) for engine in engines],
-        "running": running,
+        "running": _running(server),
     }
+
+
+def _running(server: Server) -> dict[str, int | None]:
+    """Count what a request takes and has to give back: what outlives it would show here."""
+    running: dict[str, int | None] = {
+        "requests": server.load,
+        "sequences": server.sequences,
+        "connections": len(server.slow_clients),
+        "asyncio_tasks": len(asyncio.all_tasks()),
+        "asyncio_timers": _timers(),
+        "open_files": _open_files(),
+    }
+    if server.chat.text.generates:
+        llm = server.chat.text.llm
+        running["responses"] = len(llm.in_flight)
+        running["samples"] = llm.client.in_flight
+        running["unfinished_samples"] = llm.admission.unfinished
+        running["queued_tokens"] = llm.admission.queued_tokens
+        running["utility_calls"] = llm.client.calls_in_flight
+    return running
+
+
+def _timers() -> int | None:
+    """Count the timers of the event loop that will fire; None where it does not tell."""
+    scheduled = getattr(asyncio.get_running_loop(), "_scheduled", None)
+    if scheduled is None:
+        return None
+    return sum(not timer.cancelled() for timer in scheduled)
+
+
+def _open_files() -> int | None:
+    """Count the descriptors of the process; None where the system does not tell."""
+    try:
+        # The folder itself is open while it is listed.
+        return len(os.listdir("/proc/self/fd")) - 1
+    except OSError:
+        return None
 
 
 def _engine(engine: Engine) -> dict[str, object]:
