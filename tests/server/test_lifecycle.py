@@ -288,6 +288,12 @@ class Lifecycles(RuleBasedStateMachine):
                     plan.ended = True
         self.served.llm.abort(self.served.llm.in_flight.response_ids)
         self.served.app[SERVER].is_draining = False
+        try:
+            await self._check_what_is_left()
+        finally:
+            await self.context.__aexit__(None, None, None)
+
+    async def _check_what_is_left(self):
         for asked in self.asked:
             if not asked.gone:
                 await self._check_answer(asked)
@@ -297,7 +303,6 @@ class Lifecycles(RuleBasedStateMachine):
         await asyncio.sleep(2 * WATCHED_EVERY)
         await self._until(lambda: not len(self.served.app[SERVER].slow_clients))
         assert await self._running() == self.idle
-        await self.context.__aexit__(None, None, None)
 
     async def _check_answer(self, asked):
         """The client has exactly what its samples said, each with one end."""
