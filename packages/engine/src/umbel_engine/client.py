@@ -26,6 +26,7 @@ from umbel_engine.wire import (
     ABORT,
     ADD,
     ENGINE_CORE_DEAD,
+    UNDECODABLE,
     UTILITY,
     Addresses,
     EngineCoreOutputs,
@@ -350,7 +351,7 @@ class EngineClient:
             return
         try:
             outputs = self._decoder.decode(frames[0])
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        except UNDECODABLE as error:
             self.die(EngineDeadError(f"an engine sent an output that cannot be decoded: {error}"))
             return
         step = Step(
