@@ -110,8 +110,8 @@ class EngineClient:
         self._greeter: EngineGreeter | None = None
         if options.client_count == 1:
             self._greeter = EngineGreeter(address, options.engine_count, self._context)
-        self._input_socket = open_socket(self._context, zmq.ROUTER, address)
-        self._output_socket = open_socket(self._context, zmq.PULL, address)
+        self._input_socket = open_socket(self._context, zmq.ROUTER, self._data_address)
+        self._output_socket = open_socket(self._context, zmq.PULL, self._data_address)
         # Without it, what is sent to an engine that is gone vanishes.
         self._input_socket.router_mandatory = True
         self._monitor_socket = self._input_socket.get_monitor_socket(
@@ -119,7 +119,7 @@ class EngineClient:
         )
         self._monitor_reader = Reader(self._monitor_socket, self._on_monitor)
         self._readers.append(self._monitor_reader)
-        self._bind_data_sockets(address)
+        self._bind_data_sockets()
 
     @property
     def handshake_address(self) -> str:
@@ -132,8 +132,14 @@ class EngineClient:
         """Where engines find this client."""
         return Addresses([endpoint(self._input_socket)], [endpoint(self._output_socket)])
 
-    def _bind_data_sockets(self, address: str) -> None:
-        if self._options.local_engines or address.startswith("ipc://"):
+    @property
+    def _data_address(self) -> str:
+        """What requests and outputs travel over: the transport, and the host if it has one."""
+        return "ipc://" if self._options.local_engines else self._options.handshake_address
+
+    def _bind_data_sockets(self) -> None:
+        address = self._data_address
+        if address.startswith("ipc://"):
             self._directory = tempfile.TemporaryDirectory(prefix="umbel-")
             for name, socket in (("input", self._input_socket), ("output", self._output_socket)):
                 bind(socket, f"ipc://{Path(self._directory.name) / name}")
