@@ -45,6 +45,10 @@ MORE_PARTS = int(zmq.NOBLOCK | zmq.SNDMORE)
 WILDCARDS = frozenset({"0.0.0.0", "*", "[::]"})  # noqa: S104
 """Hosts that one can listen on and nobody can connect to."""
 
+LAST_WORDS_WITHIN = 0.5
+"""Seconds that are left to read what an engine said before it closed its connection, and to learn
+how it ended from whoever runs it."""
+
 StepListener = Callable[[EngineCoreOutputs, Step], None]
 """Sees every message of an engine before its outputs are handed to their samples."""
 
@@ -92,6 +96,8 @@ class EngineClient:
         self._draining = False
         self._flush_scheduled = False
         self._closed = False
+        self._ended = False
+        self._last_words: asyncio.TimerHandle | None = None
         self._peers: set[int] = set()
         self._decoder = msgspec.msgpack.Decoder(EngineCoreOutputs)
         self.step_listener: StepListener | None = None
@@ -278,16 +284,37 @@ class EngineClient:
         return results
 
     def die(self, error: EngineDeadError) -> None:
-        """End every sample and every call with this error; the first one counts."""
-        if self.error is not None or self._closed:
+        """End every sample and every call with this error, now."""
+        if self._ended or self._closed:
             return
-        logger.error("%s", error)
+        self.error = error
+        self._end_dead()
+
+    def lose(self, error: EngineDeadError) -> None:
+        """Take no request any more, and die when what the engines have said before is read.
+
+        An engine that is told to stop sends the ends of its requests before it goes.  Of several
+        errors the last one counts: whoever runs an engine learns later how it ended.
+        """
+        if self._ended or self._closed:
+            return
+        self.error = error
         self._aborts.clear()
-        self._end_all(error, Finish("error", error=error))
+        if self._last_words is None:
+            self._last_words = self._loop.call_later(LAST_WORDS_WITHIN, self._end_dead)
+
+    def _end_dead(self) -> None:
+        assert self.error is not None
+        logger.error("%s", self.error)
+        self._aborts.clear()
+        self._end_all(self.error, Finish("error", error=self.error))
         self._schedule_flush()
 
     def _end_all(self, error: EngineDeadError, finish: Finish) -> None:
         self.error = error
+        self._ended = True
+        if self._last_words is not None:
+            self._last_words.cancel()
         self._death.set_result(error)
         receivers = list(self._receivers.values())
         self._receivers.clear()
@@ -301,13 +328,15 @@ class EngineClient:
         """Abort what still runs, close the sockets and end every waiter."""
         if self._closed:
             return
-        running = list(self._receivers.values())
-        self.abort(running)
-        for receiver in running:
-            receiver.end(ABORTED)
         if self.error is None:
+            running = list(self._receivers.values())
+            self.abort(running)
+            for receiver in running:
+                receiver.end(ABORTED)
             self._flush()
             self._end_all(EngineDeadError("the engine client was closed"), ABORTED)
+        elif not self._ended:
+            self._end_dead()
         self._flush()
         self._closed = True
         for reader in self._readers:
@@ -343,13 +372,13 @@ class EngineClient:
             send(payload, LAST_PART)
         except zmq.ZMQError as error:
             dead = EngineDeadError(f"an engine cannot be reached: {error}")
-            self.die(dead)
+            self.lose(dead)
             raise dead from error
         if self._input_reader is not None:
             self._input_reader.wake()
 
     def _on_output(self, frames: list[bytes]) -> None:
-        if self.error is not None:
+        if self._ended:
             return
         self._draining = True
         if len(frames) == 1 and frames[0] == ENGINE_CORE_DEAD:
@@ -444,5 +473,5 @@ class EngineClient:
                 self._peers.add(descriptor)
         elif descriptor in self._peers:
             self._peers.discard(descriptor)
-            if self._routing is not None:
-                self.die(EngineDeadError("an engine has closed its connection"))
+            if self._routing is not None and self.error is None:
+                self.lose(EngineDeadError("an engine has closed its connection"))
