@@ -6,6 +6,7 @@ import logging
 import tempfile
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
@@ -22,6 +23,7 @@ from umbel_engine.reader import Reader
 from umbel_engine.routing import Engine, Routing
 from umbel_engine.samples import Fanout, Receiver, Sample, Samples, Wakeable
 from umbel_engine.sockets import bind, endpoint, open_socket
+from umbel_engine.stall import StallWatch
 from umbel_engine.wire import (
     ABORT,
     ADD,
@@ -58,7 +60,8 @@ class EngineOptions(msgspec.Struct, frozen=True):
 
     `handshake_address` is `tcp://host:port` (port 0 or `*` for a free one) or `ipc://path`.
     With `local_engines`, requests and outputs travel over ipc whatever the handshake uses.
-    `ready_timeout` is in seconds.  Of `client_count` clients that share the engines this is the one
+    `ready_timeout` is in seconds.  With a `stall_timeout`, in seconds too, engines that neither say
+    anything nor answer a ping for that long are given up.  Of `client_count` clients that share the engines this is the one
     with `client_index`; with more than one, somebody else shakes hands (`EngineGreeter`).
     """
 
@@ -66,6 +69,7 @@ class EngineOptions(msgspec.Struct, frozen=True):
     engine_count: int = 1
     local_engines: bool = False
     ready_timeout: float = 600.0
+    stall_timeout: float | None = None
     client_index: int = 0
     client_count: int = 1
 
@@ -98,6 +102,7 @@ class EngineClient:
         self._closed = False
         self._ended = False
         self._last_words: asyncio.TimerHandle | None = None
+        self._stall_watch: StallWatch | None = None
         self._peers: set[int] = set()
         self._decoder = msgspec.msgpack.Decoder(EngineCoreOutputs)
         self.step_listener: StepListener | None = None
@@ -173,6 +178,10 @@ class EngineClient:
         self._input_reader = Reader(self._input_socket, self._on_registration)
         output_reader = Reader(self._output_socket, self._on_output, self._on_drained)
         self._readers += (self._input_reader, output_reader)
+        if options.stall_timeout is not None:
+            self._stall_watch = StallWatch(
+                self._routing.engines, options.stall_timeout, self._ping, self._on_stall
+            )
 
     async def _unless_closed(self, work: Coroutine[object, object, ItemT]) -> ItemT:
         task = asyncio.ensure_future(work)
@@ -313,8 +322,9 @@ class EngineClient:
     def _end_all(self, error: EngineDeadError, finish: Finish) -> None:
         self.error = error
         self._ended = True
-        if self._last_words is not None:
-            self._last_words.cancel()
+        for timer in (self._last_words, self._stall_watch):
+            if timer is not None:
+                timer.cancel()
         self._death.set_result(error)
         receivers = list(self._receivers.values())
         self._receivers.clear()
@@ -389,6 +399,8 @@ class EngineClient:
         except UNDECODABLE as error:
             self.die(EngineDeadError(f"an engine sent an output that cannot be decoded: {error}"))
             return
+        if self._stall_watch is not None:
+            self._stall_watch.heard(outputs.engine_index)
         step = Step(
             outputs.engine_index, outputs.timestamp, time.time(), frames, outputs.weight_version
         )
@@ -428,6 +440,21 @@ class EngineClient:
             call.set_exception(UtilityError(output.failure_message))
         else:
             call.set_result(output.result.value if output.result is not None else None)
+
+    def _ping(self, engine: Engine) -> None:
+        """Ask an engine something; nobody waits for the answer, which is a message like any other."""
+        payload = msgspec.msgpack.encode((self.index, next(self._call_ids), "is_sleeping", ()))
+        with suppress(EngineDeadError):
+            self._send(engine.identity, UTILITY, payload)
+
+    def _on_stall(self, engine: Engine) -> None:
+        timeout = self._options.stall_timeout
+        self.die(
+            EngineDeadError(
+                f"engine {engine.index} is stuck: it has sent nothing for {timeout:g} s, not even "
+                "the answer to a ping"
+            )
+        )
 
     def _forget(self, receiver: Receiver) -> None:
         if self._receivers.get(receiver.request_id) is receiver:

@@ -97,6 +97,7 @@ def _serve_settings_of(
         data_parallel_size=parsed.data_parallel_size,
         data_parallel_size_local=local,
         engine_ready_timeout=_ready_timeout(parsed.engine_ready_timeout_secs, environ),
+        engine_stall_timeout=parsed.engine_stall_timeout,
         log_stats=not parsed.disable_log_stats,
         api_server_count=parsed.api_server_count,
         engine_arguments=engine_arguments,

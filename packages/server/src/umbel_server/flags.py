@@ -183,6 +183,14 @@ def _add_engine_flags(parser: argparse.ArgumentParser) -> None:
         help="how long engines may load (600)",
     )
     group.add_argument(
+        "--engine-stall-timeout",
+        type=seconds,
+        default=0.0,
+        metavar="SECONDS",
+        help="how long an engine may say nothing, not even answer a ping, before it is given up; "
+        "longer than its longest step (0: for ever)",
+    )
+    group.add_argument(
         "--api-server-count",
         type=int,
         default=1,
@@ -224,6 +232,17 @@ def port_number(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 5 and int(text) <= 65535):
         raise argparse.ArgumentTypeError(f"must be a port from 0 to 65535, got {text!r}")
     return int(text)
+
+
+def seconds(text: str) -> float:
+    """Read a flag whose value is a number of seconds, from 0 up."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"must be a number of seconds from 0 up, got {text!r}")
+    return value
 
 
 def root_path(text: str) -> str:

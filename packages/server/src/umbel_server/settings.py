@@ -50,7 +50,10 @@ class FrontendSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServeSettings(FrontendSettings, frozen=True, kw_only=True):
-    """What `umbel serve` asks for besides: engines. Times are in seconds."""
+    """What `umbel serve` asks for besides: engines. Times are in seconds.
+
+    An `engine_stall_timeout` of 0 is none.
+    """
 
     dtype: str | None
     python: Path | None
@@ -59,6 +62,7 @@ class ServeSettings(FrontendSettings, frozen=True, kw_only=True):
     data_parallel_size: int
     data_parallel_size_local: int
     engine_ready_timeout: float
+    engine_stall_timeout: float
     log_stats: bool
     api_server_count: int
     engine_arguments: tuple[str, ...]
