@@ -316,7 +316,8 @@ async def test_an_engine_process_that_is_ended_in_mid_stream_ends_its_samples(
     ):
         await client.wait_ready()
         async with open_samples(client, 2, max_tokens=20_000) as samples:
-            await asyncio.wait_for(anext(samples[0]), 20)
+            for sample in samples:
+                await asyncio.wait_for(anext(sample), 20)
             process.send_signal(number)
             _, finishes = await collect(samples)
         error = await asyncio.wait_for(client.died(), 20)

@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import sys
+import tempfile
 from contextlib import AsyncExitStack
 
 import aiohttp
@@ -156,7 +157,11 @@ async def test_an_engine_that_is_told_to_stop_ends_its_answers_itself(umbel, say
     status, text = await whole
     assert status == 200
     assert [choice["finish_reason"] for choice in json.loads(text)["choices"]] == ["abort"] * 2
-    check_one_line(served, await served.exit(), "an engine has closed its connection")
+    check_one_line(served, await served.exit(), GONE)
+
+
+GONE = "ERROR an engine (?:has closed its connection|cannot be reached)"
+"""Whichever is noticed first: the closed connection, or a request that cannot be sent."""
 
 
 def check_one_line(process, status, reason, times=1):
@@ -177,7 +182,9 @@ async def killable(run, model_folder):
 
         async def killable(*flags, transport="tcp", engines=1):
             if transport == "ipc":
-                flags += ("--data-parallel-address", f"ipc:///tmp/umbel-test-{os.getpid()}")
+                # A path of pytest's own is too long for a socket.
+                folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="umbel-test-"))
+                flags += ("--data-parallel-address", f"ipc://{folder}/handshake")
             served = await run(
                 *("umbel", "serve", model_folder, "--port", "0", "--served-model-name", "smollm2"),
                 *("--data-parallel-size-local", "0", "--data-parallel-size", engines, *flags),
@@ -229,7 +236,7 @@ async def test_a_killed_engine_ends_streams_with_one_error_and_the_command_with_
     responses = await begin_streams(session, 2)
     engine.tell(signal.SIGKILL)
     await check_killed(served, session, responses)
-    check_one_line(served, await served.exit(), "an engine has closed its connection")
+    check_one_line(served, await served.exit(), GONE)
 
 
 async def test_with_one_engine_of_two_all_answers_end(umbel, run, model_folder):
@@ -250,7 +257,7 @@ async def test_with_one_engine_of_two_all_answers_end(umbel, run, model_folder):
         assert [len(engine.adds) for engine in engines] == [3, 3]
         engines[1].kill()
         await check_killed(served, session, responses)
-        check_one_line(served, await served.exit(), "an engine has closed its connection")
+        check_one_line(served, await served.exit(), GONE)
 
 
 def endless(request):
@@ -262,7 +269,7 @@ async def test_a_killed_engine_ends_the_streams_of_all_processes(killable):
     responses = await begin_streams(session, 6)
     engine.tell(signal.SIGKILL)
     await check_killed(served, session, responses)
-    check_one_line(served, await served.exit(), "an engine has closed its connection", 2)
+    check_one_line(served, await served.exit(), GONE, 2)
 
 
 PYTHON = """\
@@ -298,11 +305,11 @@ async def test_of_a_managed_engine_that_is_killed_the_log_is_shown(run, model_fo
 
 @pytest.mark.parametrize("flags", [(), ("--api-server-count", "2")], ids=["one", "two"])
 async def test_a_stopped_engine_is_given_up_where_a_time_is_set(killable, flags):
-    served, engine, session = await killable("--engine-stall-timeout", "0.4", *flags)
+    served, engine, session = await killable("--engine-stall-timeout", "1", *flags)
     responses = await begin_streams(session, 2)
     engine.tell(signal.SIGSTOP)
     await check_killed(served, session, responses)
-    reason = "engine 0 is stuck: it has sent nothing for 0.4 s"
+    reason = "engine 0 is stuck: it has sent nothing for 1 s"
     check_one_line(served, await served.exit(), reason, 2 if flags else 1)
 
 
@@ -315,30 +322,23 @@ def test_what_is_no_time_is_refused(seconds, capsys):
 
 # The engine never gets ready.
 
-STAGES = {
-    "nobody": (lambda engine: [], "0 of 1 engines have connected (HELLO)"),
-    "loading": (
-        lambda engine: [engine.say_hello],
-        "all 1 engines have connected, 0 of them have loaded their model (READY)",
-    ),
-}
-
 
 @pytest.mark.parametrize("processes", ["1", "2"])
-@pytest.mark.parametrize(("steps", "stage"), STAGES.values(), ids=STAGES)
 async def test_an_engine_that_never_gets_ready_ends_the_command_with_the_stage(
-    run, model_folder, processes, steps, stage
+    run, model_folder, processes
 ):
     served = await run(
         *("umbel", "serve", model_folder, "--port", "0", "--data-parallel-size-local", "0"),
-        *("--engine-ready-timeout-secs", "1", "--api-server-count", processes),
+        *("--engine-ready-timeout-secs", "1.5", "--api-server-count", processes),
     )
     address = (await served.line(r"waiting for engines at (\S+)"))[1]
     engine = MockEngine()
-    for step in steps(engine):
-        await step(address)
+    await engine.say_hello(address)
     status = await served.exit()
     await engine.close()
     assert status == 1
     said = [line for line in served.lines if " INFO " not in line]
-    assert said[1:] == [f"umbel: engines were not ready after 1 s: {stage}\n"]
+    assert said[1:] == [
+        "umbel: engines were not ready after 1.5 s: all 1 engines have connected, "
+        "0 of them have loaded their model (READY)\n"
+    ]

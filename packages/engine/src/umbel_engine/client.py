@@ -309,6 +309,8 @@ class EngineClient:
             return
         self.error = error
         self._aborts.clear()
+        if self._stall_watch is not None:
+            self._stall_watch.cancel()
         if self._last_words is None:
             self._last_words = self._loop.call_later(LAST_WORDS_WITHIN, self._end_dead)
 

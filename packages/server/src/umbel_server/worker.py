@@ -26,7 +26,6 @@ from umbel_server.settings import ServeSettings
 from umbel_server.stop import Stop
 from umbel_text import TextError
 
-
 WAITS_LONGER = 5.0
 """Seconds that a process waits for engines beyond those that they get to become ready: the
 supervisor knows how far they have come, and is to be the one who tells."""
