@@ -39,12 +39,29 @@ ENGINE_FLAGS = (
 )
 
 
+KEPT_LINES = 400
+"""Of each server's log, for the report of a test that fails."""
+
+PROCESSES = pytest.StashKey()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item):
+    """Show with a failure what the servers have written."""
+    report = yield
+    if report.failed:
+        for process in item.config.stash.get(PROCESSES, ()):
+            report.sections.append((f"Log of {process.name}", "\n".join(process.lines)))
+    return report
+
+
 class ServerProcess:
     """A server in a process group of its own, whose log tells when it is ready."""
 
-    def __init__(self, command, environment, ready):
+    def __init__(self, name, command, environment, ready):
+        self.name = name
         self._ready = re.compile(ready)
-        self._lines = deque(maxlen=60)
+        self._lines = deque(maxlen=KEPT_LINES)
         self._settled = threading.Event()
         self._match = None
         self._process = subprocess.Popen(
@@ -68,11 +85,16 @@ class ServerProcess:
                 self._settled.set()
         self._settled.set()
 
+    @property
+    def lines(self):
+        """The end of its log; what it wrote last may not have been read yet."""
+        return list(self._lines.copy())
+
     def wait_ready(self):
         """Wait until the log says that it serves; gives the match."""
         self._settled.wait(READY_WITHIN)
         if self._match is None:
-            pytest.fail("a server did not come up:\n" + "\n".join(self._lines), pytrace=False)
+            pytest.fail(f"{self.name} did not come up", pytrace=False)
         return self._match
 
     def stop(self):
@@ -90,8 +112,9 @@ class ServerProcess:
 
 
 @contextmanager
-def running(command, environment, ready):
-    process = ServerProcess(command, environment, ready)
+def running(config, name, command, environment, ready):
+    process = ServerProcess(name, command, environment, ready)
+    config.stash.setdefault(PROCESSES, []).append(process)
     try:
         yield process
     finally:
@@ -141,7 +164,7 @@ def free_port():
 
 
 @pytest.fixture(scope="session")
-def servers():
+def servers(pytestconfig):
     """Both servers, with the same engine settings; they load the model at the same time."""
     model = str(prepare_sample_model())
     environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONSAFEPATH": "1"}
@@ -156,9 +179,11 @@ def servers():
     umbel_command += ["--max-model-len", "2048", "--dtype", "float32"]
     umbel_command += ["--", *ENGINE_FLAGS[4:]]
     with ExitStack() as stack:
-        vllm = stack.enter_context(running(vllm_command, for_vllm, r"Application startup complete"))
+        vllm = stack.enter_context(
+            running(pytestconfig, "vllm", vllm_command, for_vllm, r"Application startup complete")
+        )
         umbel = stack.enter_context(
-            running(umbel_command, environment, r"is served at (http://\S+)")
+            running(pytestconfig, "umbel", umbel_command, environment, r"is served at (http://\S+)")
         )
         vllm.wait_ready()
         base = umbel.wait_ready()[1]

@@ -6,6 +6,7 @@ import logging
 import tempfile
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
@@ -22,10 +23,12 @@ from umbel_engine.reader import Reader
 from umbel_engine.routing import Engine, Routing
 from umbel_engine.samples import Fanout, Receiver, Samples, Wakeable
 from umbel_engine.sockets import bind, endpoint, open_socket
+from umbel_engine.stall import StallWatch
 from umbel_engine.wire import (
     ABORT,
     ADD,
     ENGINE_CORE_DEAD,
+    UNDECODABLE,
     UTILITY,
     Addresses,
     EngineCoreOutputs,
@@ -44,6 +47,10 @@ MORE_PARTS = int(zmq.NOBLOCK | zmq.SNDMORE)
 WILDCARDS = frozenset({"0.0.0.0", "*", "[::]"})  # noqa: S104
 """Hosts that one can listen on and nobody can connect to."""
 
+LAST_WORDS_WITHIN = 0.5
+"""Seconds that are left to read what an engine said before it closed its connection, and to learn
+how it ended from whoever runs it."""
+
 StepListener = Callable[[EngineCoreOutputs, Step], None]
 """Sees every message of an engine before its outputs are handed to their samples."""
 
@@ -53,7 +60,8 @@ class EngineOptions(msgspec.Struct, frozen=True):
 
     `handshake_address` is `tcp://host:port` (port 0 or `*` for a free one) or `ipc://path`.
     With `local_engines`, requests and outputs travel over ipc whatever the handshake uses.
-    `ready_timeout` is in seconds.  Of `client_count` clients that share the engines this is the one
+    `ready_timeout` is in seconds.  With a `stall_timeout`, in seconds too, engines that neither say
+    anything nor answer a ping for that long are given up.  Of `client_count` clients that share the engines this is the one
     with `client_index`; with more than one, somebody else shakes hands (`EngineGreeter`).
     """
 
@@ -61,6 +69,7 @@ class EngineOptions(msgspec.Struct, frozen=True):
     engine_count: int = 1
     local_engines: bool = False
     ready_timeout: float = 600.0
+    stall_timeout: float | None = None
     client_index: int = 0
     client_count: int = 1
 
@@ -91,6 +100,9 @@ class EngineClient:
         self._draining = False
         self._flush_scheduled = False
         self._closed = False
+        self._ended = False
+        self._last_words: asyncio.TimerHandle | None = None
+        self._stall_watch: StallWatch | None = None
         self._peers: set[int] = set()
         self._decoder = msgspec.msgpack.Decoder(EngineCoreOutputs)
         self.step_listener: StepListener | None = None
@@ -109,8 +121,8 @@ class EngineClient:
         self._greeter: EngineGreeter | None = None
         if options.client_count == 1:
             self._greeter = EngineGreeter(address, options.engine_count, self._context)
-        self._input_socket = open_socket(self._context, zmq.ROUTER, address)
-        self._output_socket = open_socket(self._context, zmq.PULL, address)
+        self._input_socket = open_socket(self._context, zmq.ROUTER, self._data_address)
+        self._output_socket = open_socket(self._context, zmq.PULL, self._data_address)
         # Without it, what is sent to an engine that is gone vanishes.
         self._input_socket.router_mandatory = True
         self._monitor_socket = self._input_socket.get_monitor_socket(
@@ -118,7 +130,7 @@ class EngineClient:
         )
         self._monitor_reader = Reader(self._monitor_socket, self._on_monitor)
         self._readers.append(self._monitor_reader)
-        self._bind_data_sockets(address)
+        self._bind_data_sockets()
 
     @property
     def handshake_address(self) -> str:
@@ -131,8 +143,14 @@ class EngineClient:
         """Where engines find this client."""
         return Addresses([endpoint(self._input_socket)], [endpoint(self._output_socket)])
 
-    def _bind_data_sockets(self, address: str) -> None:
-        if self._options.local_engines or address.startswith("ipc://"):
+    @property
+    def _data_address(self) -> str:
+        """What requests and outputs travel over: the transport, and the host if it has one."""
+        return "ipc://" if self._options.local_engines else self._options.handshake_address
+
+    def _bind_data_sockets(self) -> None:
+        address = self._data_address
+        if address.startswith("ipc://"):
             self._directory = tempfile.TemporaryDirectory(prefix="umbel-")
             for name, socket in (("input", self._input_socket), ("output", self._output_socket)):
                 bind(socket, f"ipc://{Path(self._directory.name) / name}")
@@ -160,6 +178,10 @@ class EngineClient:
         self._input_reader = Reader(self._input_socket, self._on_registration)
         output_reader = Reader(self._output_socket, self._on_output, self._on_drained)
         self._readers += (self._input_reader, output_reader)
+        if options.stall_timeout is not None:
+            self._stall_watch = StallWatch(
+                self._routing.engines, options.stall_timeout, self._ping, self._on_stall
+            )
 
     async def _unless_closed(self, work: Coroutine[object, object, ItemT]) -> ItemT:
         task = asyncio.ensure_future(work)
@@ -186,6 +208,11 @@ class EngineClient:
     def in_flight(self) -> int:
         """How many samples are registered."""
         return len(self._receivers)
+
+    @property
+    def calls_in_flight(self) -> int:
+        """How many utility calls of engines are not answered yet."""
+        return len(self._calls)
 
     async def died(self) -> EngineDeadError:
         """Wait until the engines are gone, and tell why."""
@@ -261,16 +288,40 @@ class EngineClient:
         return results
 
     def die(self, error: EngineDeadError) -> None:
-        """End every sample and every call with this error; the first one counts."""
-        if self.error is not None or self._closed:
+        """End every sample and every call with this error, now."""
+        if self._ended or self._closed:
             return
-        logger.error("%s", error)
+        self.error = error
+        self._end_dead()
+
+    def lose(self, error: EngineDeadError) -> None:
+        """Take no request any more, and die when what the engines have said before is read.
+
+        An engine that is told to stop sends the ends of its requests before it goes.  Of several
+        errors the last one counts: whoever runs an engine learns later how it ended.
+        """
+        if self._ended or self._closed:
+            return
+        self.error = error
         self._aborts.clear()
-        self._end_all(error, Finish("error", error=error))
+        if self._stall_watch is not None:
+            self._stall_watch.cancel()
+        if self._last_words is None:
+            self._last_words = self._loop.call_later(LAST_WORDS_WITHIN, self._end_dead)
+
+    def _end_dead(self) -> None:
+        assert self.error is not None
+        logger.error("%s", self.error)
+        self._aborts.clear()
+        self._end_all(self.error, Finish("error", error=self.error))
         self._schedule_flush()
 
     def _end_all(self, error: EngineDeadError, finish: Finish) -> None:
         self.error = error
+        self._ended = True
+        for timer in (self._last_words, self._stall_watch):
+            if timer is not None:
+                timer.cancel()
         self._death.set_result(error)
         receivers = list(self._receivers.values())
         self._receivers.clear()
@@ -284,13 +335,15 @@ class EngineClient:
         """Abort what still runs, close the sockets and end every waiter."""
         if self._closed:
             return
-        running = list(self._receivers.values())
-        self.abort(running)
-        for receiver in running:
-            receiver.end(ABORTED)
         if self.error is None:
+            running = list(self._receivers.values())
+            self.abort(running)
+            for receiver in running:
+                receiver.end(ABORTED)
             self._flush()
             self._end_all(EngineDeadError("the engine client was closed"), ABORTED)
+        elif not self._ended:
+            self._end_dead()
         self._flush()
         self._closed = True
         for reader in self._readers:
@@ -326,13 +379,13 @@ class EngineClient:
             send(payload, LAST_PART)
         except zmq.ZMQError as error:
             dead = EngineDeadError(f"an engine cannot be reached: {error}")
-            self.die(dead)
+            self.lose(dead)
             raise dead from error
         if self._input_reader is not None:
             self._input_reader.wake()
 
     def _on_output(self, frames: list[bytes]) -> None:
-        if self.error is not None:
+        if self._ended:
             return
         self._draining = True
         if len(frames) == 1 and frames[0] == ENGINE_CORE_DEAD:
@@ -340,9 +393,11 @@ class EngineClient:
             return
         try:
             outputs = self._decoder.decode(frames[0])
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        except UNDECODABLE as error:
             self.die(EngineDeadError(f"an engine sent an output that cannot be decoded: {error}"))
             return
+        if self._stall_watch is not None:
+            self._stall_watch.heard(outputs.engine_index)
         step = Step(
             outputs.engine_index, outputs.timestamp, time.time(), frames, outputs.weight_version
         )
@@ -382,6 +437,21 @@ class EngineClient:
             call.set_exception(UtilityError(output.failure_message))
         else:
             call.set_result(output.result.value if output.result is not None else None)
+
+    def _ping(self, engine: Engine) -> None:
+        """Ask an engine something; nobody waits for the answer, which is a message like any other."""
+        payload = msgspec.msgpack.encode((self.index, next(self._call_ids), "is_sleeping", ()))
+        with suppress(EngineDeadError):
+            self._send(engine.identity, UTILITY, payload)
+
+    def _on_stall(self, engine: Engine) -> None:
+        timeout = self._options.stall_timeout
+        self.die(
+            EngineDeadError(
+                f"engine {engine.index} is stuck: it has sent nothing for {timeout:g} s, not even "
+                "the answer to a ping"
+            )
+        )
 
     def _forget(self, receiver: Receiver) -> None:
         if self._receivers.get(receiver.request_id) is receiver:
@@ -427,5 +497,5 @@ class EngineClient:
                 self._peers.add(descriptor)
         elif descriptor in self._peers:
             self._peers.discard(descriptor)
-            if self._routing is not None:
-                self.die(EngineDeadError("an engine has closed its connection"))
+            if self._routing is not None and self.error is None:
+                self.lose(EngineDeadError("an engine has closed its connection"))

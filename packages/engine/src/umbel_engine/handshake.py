@@ -17,7 +17,7 @@ import zmq
 from umbel_engine.errors import EngineStartError
 from umbel_engine.reader import Reader
 from umbel_engine.routing import Engine
-from umbel_engine.wire import Addresses, Hello, Init, ReadyResponse
+from umbel_engine.wire import UNDECODABLE, Addresses, Hello, Init, ReadyResponse
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class Handshake:
         payload = frames[1]
         try:
             message = msgspec.msgpack.decode(payload, type=Hello)
-        except (msgspec.MsgspecError, RecursionError) as error:
+        except UNDECODABLE as error:
             raise EngineStartError(
                 f"handshake: engine {index} sent no HELLO or READY: {error}"
             ) from error
@@ -121,7 +121,7 @@ class Registrations:
         index = check_index(identity, self._engine_count, "registration")
         try:
             self._registered[identity] = msgspec.msgpack.decode(payload, type=ReadyResponse)
-        except (msgspec.MsgspecError, RecursionError) as error:
+        except UNDECODABLE as error:
             raise EngineStartError(
                 f"registration: engine {index} sent no ready response: {error}"
             ) from error

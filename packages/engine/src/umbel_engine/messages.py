@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -50,6 +51,9 @@ class Finish(msgspec.Struct, frozen=True):
     stop_reason: int | str | None = None
     error: EngineError | None = None
 
+
+NUMBER_KINDS = frozenset(itertools.product("iu", "f", "iu"))
+"""numpy's letters for the types that token ids, log-probabilities and ranks may have."""
 
 ABORTED = Finish("abort")
 """The finish of a sample that its caller gave up."""
@@ -131,10 +135,17 @@ def read_logprobs(arrays: LogprobsArrays, frames: Sequence[bytes]) -> Logprobs:
     token_ids = to_array(arrays.token_ids, frames)
     logprobs = to_array(arrays.logprobs, frames)
     ranks = to_array(arrays.ranks, frames)
-    if token_ids.ndim != 2 or token_ids.shape != logprobs.shape or len(ranks) != len(token_ids):
+    shape = token_ids.shape
+    if len(shape) != 2 or shape != logprobs.shape or ranks.shape != shape[:1]:
         raise ValueError(
-            f"logprobs of shapes {token_ids.shape}, {logprobs.shape} and {ranks.shape} do not match"
+            f"logprobs of shapes {shape}, {logprobs.shape} and {ranks.shape} do not match"
         )
+    # A position has at least the token itself.
+    if shape[0] and not shape[1]:
+        raise ValueError(f"logprobs of shape {shape} have no tokens")
+    kinds = (token_ids.dtype.kind, logprobs.dtype.kind, ranks.dtype.kind)
+    if kinds not in NUMBER_KINDS:
+        raise ValueError(f"logprobs of types {', '.join(kinds)} are not numbers")
     return Logprobs(token_ids, logprobs, ranks)  # type: ignore[arg-type]
 
 
@@ -161,11 +172,14 @@ def join_logprobs(chunks: Sequence[Logprobs]) -> Logprobs:
 def finish_of(output: EngineCoreOutput) -> Finish | None:
     """Give the finish that an engine output carries, None while the sample goes on.
 
+    Raises ValueError for a reason that no engine is known to have.
     An error without an error object is the engine's "Internal server error"
     (vllm/entrypoints/openai, GenerationError).
     """
     if output.finish_reason is None:
         return None
+    if not 0 <= output.finish_reason < len(FINISH_REASONS):
+        raise ValueError(f"finish reason {output.finish_reason} is not known")
     reason = FINISH_REASONS[output.finish_reason]
     if reason != "error":
         return Finish(reason, output.stop_reason)
@@ -226,7 +240,12 @@ class TokenBuffer:
             self._token_ids = tokens
         self.count += count
         if output.new_logprobs is not None:
-            self._logprobs.append(read_logprobs(output.new_logprobs, step.frames).head(count))
+            logprobs = read_logprobs(output.new_logprobs, step.frames)
+            if len(logprobs.ranks) < len(output.new_token_ids):
+                raise ValueError(
+                    f"logprobs for {len(logprobs.ranks)} of {len(output.new_token_ids)} tokens"
+                )
+            self._logprobs.append(logprobs.head(count))
         if output.new_prompt_logprobs_tensors is not None:
             self._prompt_logprobs.append(
                 read_logprobs(output.new_prompt_logprobs_tensors, step.frames)
@@ -241,6 +260,8 @@ class TokenBuffer:
             self._ec_transfer_params = output.ec_transfer_params
         if output.routed_experts is not None:
             experts = to_array(output.routed_experts, step.frames)
+            if self._routed_experts and experts.shape[1:] != self._routed_experts[0].shape[1:]:
+                raise ValueError(f"routed experts of shape {experts.shape} do not follow others")
             self._routed_experts.append(experts[:-dropped] if dropped else experts)
 
     def collect(self, finish: Finish | None) -> TokenDelta:

@@ -151,7 +151,7 @@ class EngineProcess:
         """
         await self.wait_until(client.wait_ready())
         self._running().add_done_callback(
-            lambda watcher: client.die(EngineDeadError(self._describe_end(watcher)))
+            lambda watcher: client.lose(EngineDeadError(self._describe_end(watcher)))
         )
 
     async def wait_until(self, ready: Coroutine[object, object, None]) -> None:

@@ -27,10 +27,11 @@ class Engine(msgspec.Struct, eq=False):
     kv_cache_usage: float = 0.0
 
     def update(self, stats: SchedulerStats) -> None:
-        """Take over what the engine's scheduler tells of itself."""
-        self.waiting = stats.num_waiting_reqs + stats.num_skipped_waiting_reqs
-        self.running = stats.num_running_reqs
-        self.kv_cache_usage = stats.kv_cache_usage
+        """Take over what the engine's scheduler tells of itself, as far as it can be true."""
+        self.waiting = max(0, stats.num_waiting_reqs + stats.num_skipped_waiting_reqs)
+        self.running = max(0, stats.num_running_reqs)
+        # In this order, what is no number becomes 0.
+        self.kv_cache_usage = min(1.0, max(0.0, stats.kv_cache_usage))
 
     @property
     def load(self) -> float:

@@ -17,6 +17,9 @@ ABORT = b"\x01"
 UTILITY = b"\x03"
 ENGINE_CORE_DEAD = b"ENGINE_CORE_DEAD"
 
+UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What decoding a message raises that is not what it should be."""
+
 EVENT_QUEUED, EVENT_SCHEDULED, EVENT_PREEMPTED = 1, 2, 3
 
 FinishReason = Literal["stop", "length", "abort", "error", "repetition"]

@@ -12,6 +12,7 @@ from aiohttp.typedefs import Handler, Middleware
 from prometheus_client import CollectorRegistry
 
 from umbel_chat import ChatLlm
+from umbel_engine import EngineDeadError, EngineError
 from umbel_server.cors import Cors
 from umbel_server.errors import error_body
 from umbel_server.failures import api_error_of
@@ -106,7 +107,7 @@ async def answering_errors(request: web.Request, handler: Handler) -> web.Stream
     except Exception as error:
         failure = api_error_of(error)
         if failure.status == HTTPStatus.INTERNAL_SERVER_ERROR:
-            logger.exception("%s %s failed", request.method, request.rel_url.raw_path)
+            _log_failure(request, error)
         return web.Response(
             status=failure.status,
             headers=failure.headers,
@@ -124,6 +125,17 @@ async def watch_connection(request: web.Request, response: web.StreamResponse) -
 async def stop_watching(app: web.Application) -> None:
     """Watch no connection any more: the application ends."""
     app[SERVER].slow_clients.close()
+
+
+def _log_failure(request: web.Request, error: Exception) -> None:
+    """Tell the operator of a request that failed through no fault of its client."""
+    match error:
+        case EngineDeadError():
+            pass  # told once, and not for each of the requests that it ends
+        case EngineError():
+            logger.error("%s %s failed: %s", request.method, request.rel_url.raw_path, error)
+        case _:
+            logger.exception("%s %s failed", request.method, request.rel_url.raw_path)
 
 
 def _plain_error(error: web.HTTPException, detail: str) -> web.Response:

@@ -99,6 +99,7 @@ def _serve_settings_of(
         max_concurrent_sequences=parsed.max_concurrent_sequences,
         max_num_queued_reqs=parsed.max_num_queued_reqs,
         max_num_queued_tokens=parsed.max_num_queued_tokens,
+        engine_stall_timeout=parsed.engine_stall_timeout,
         log_stats=not parsed.disable_log_stats,
         api_server_count=parsed.api_server_count,
         engine_arguments=engine_arguments,

@@ -58,5 +58,5 @@ def seconds(text: str) -> float:
         value = math.nan
     # Not a number is neither.
     if not 0 <= value < math.inf:
-        raise argparse.ArgumentTypeError(f"must be a number of seconds, got {text!r}")
+        raise argparse.ArgumentTypeError(f"must be a number of seconds from 0 up, got {text!r}")
     return value

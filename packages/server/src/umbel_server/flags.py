@@ -253,6 +253,14 @@ def _add_engine_flags(parser: argparse.ArgumentParser) -> None:
         help="how long engines may load (600)",
     )
     group.add_argument(
+        "--engine-stall-timeout",
+        type=seconds,
+        default=0.0,
+        metavar="SECONDS",
+        help="how long an engine may say nothing, not even answer a ping, before it is given up; "
+        "longer than its longest step (0: for ever)",
+    )
+    group.add_argument(
         "--api-server-count",
         type=int,
         default=1,

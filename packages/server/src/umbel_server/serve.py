@@ -112,6 +112,7 @@ def engine_options(settings: ServeSettings) -> EngineOptions:
         engine_count=settings.data_parallel_size,
         local_engines=settings.data_parallel_size_local == settings.data_parallel_size,
         ready_timeout=settings.engine_ready_timeout,
+        stall_timeout=settings.engine_stall_timeout or None,
     )
 
 

@@ -56,7 +56,10 @@ class FrontendSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServeSettings(FrontendSettings, frozen=True, kw_only=True):
-    """What `umbel serve` asks for besides: engines. Times are in seconds."""
+    """What `umbel serve` asks for besides: engines. Times are in seconds.
+
+    An `engine_stall_timeout` of 0 is none.
+    """
 
     dtype: str | None
     python: Path | None
@@ -68,6 +71,7 @@ class ServeSettings(FrontendSettings, frozen=True, kw_only=True):
     max_concurrent_sequences: int
     max_num_queued_reqs: int | None
     max_num_queued_tokens: int | None
+    engine_stall_timeout: float
     log_stats: bool
     api_server_count: int
     engine_arguments: tuple[str, ...]

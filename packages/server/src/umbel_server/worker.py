@@ -33,6 +33,10 @@ from umbel_text import TextError
 COUNTER_SIZE = 8
 """Bytes."""
 
+WAITS_LONGER = 5.0
+"""Seconds that a process waits for engines beyond those that they get to become ready: the
+supervisor knows how far they have come, and is to be the one who tells."""
+
 
 class Assignment(msgspec.Struct, frozen=True):
     """What a process is to do.
@@ -64,7 +68,10 @@ async def work(assignment: Assignment) -> int:
     tls = tls_context(settings)
     settle(text_model)
     options = msgspec.structs.replace(
-        engine_options(settings), client_index=index, client_count=settings.api_server_count
+        engine_options(settings),
+        client_index=index,
+        client_count=settings.api_server_count,
+        ready_timeout=settings.engine_ready_timeout + WAITS_LONGER,
     )
     async with AsyncExitStack() as stack:
         stop = Stop()

@@ -192,8 +192,13 @@ class Detokenizer:
 
     def _decode_open(self, token_id: int) -> str:
         """Decode a token while the prompt's last character is not complete."""
+        try:
+            text = self._backend.decode(
+                [*self._open_ids, token_id], skip_special_tokens=self._skips
+            )
+        except OverflowError:
+            return ""  # not an unsigned 32-bit number, so not a token
         self._open_ids.append(token_id)
-        text = self._backend.decode(self._open_ids, skip_special_tokens=self._skips)
         known = max(shared_length(open_text, text) for open_text in self._open_texts)
         if text.endswith(REPLACEMENT) or len(text) == known:
             return ""
