@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry, Metric
 from umbel_chat import ChatLlm
 from umbel_server.errors import not_found
 from umbel_server.options import ServerOptions
+from umbel_server.template_threads import TemplateThreads
 
 
 class OtherProcesses(Protocol):
@@ -37,6 +38,8 @@ class Server:
         self.started = int(time.time())
         self.other_processes: OtherProcesses | None = None
         """The other server processes, where there are any."""
+        self.template_threads = TemplateThreads(chat.model.template_limits.at_once)
+        """Where requests wait for templates of their own."""
         self.load = 0
         """How many generation requests are being answered."""
         self._idle: asyncio.Future[None] | None = None
