@@ -12,7 +12,7 @@ from typing import NoReturn
 from jinja2 import TemplateError, meta, nodes
 from jinja2.ext import Extension
 from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.sandbox import ImmutableSandboxedEnvironment, modifies_known_mutable
 
 from umbel_chat.content_format import ContentFormat, detect_content_format
 
@@ -51,9 +51,19 @@ class GenerationBlocks(Extension):
         return nodes.Scope(body, lineno=line)
 
 
-def make_environment(now: Callable[[], datetime]) -> ImmutableSandboxedEnvironment:
+class ChatEnvironment(ImmutableSandboxedEnvironment):
+    """The sandbox, which keeps what is given to a template from being changed by any way round."""
+
+    def is_safe_attribute(self, obj: object, attr: str, value: object) -> bool:
+        """Refuse the class what it refuses its instances: `dict.update(message, role="x")`."""
+        if obj is dict and modifies_known_mutable({}, attr):
+            return False
+        return super().is_safe_attribute(obj, attr, value)
+
+
+def make_environment(now: Callable[[], datetime]) -> ChatEnvironment:
     """Make the environment that chat templates are written for."""
-    environment = ImmutableSandboxedEnvironment(
+    environment = ChatEnvironment(
         trim_blocks=True,
         lstrip_blocks=True,
         extensions=[GenerationBlocks, "jinja2.ext.loopcontrols"],

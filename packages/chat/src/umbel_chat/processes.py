@@ -162,13 +162,21 @@ class _Process:
         try:
             return self._exchange(job)
         except TimeoutError:
-            failure = f"took longer than the limit of {self._limits.seconds:g} s"
+            raise self._took_too_long() from None
         except ConnectionError:
             # Its end of the line closes last, so the status is its own and not that of being killed.
-            failure = f"ended the process that ran it: {_describe_status(self._end())}"
+            status = self._end()
+        if status == -signal.SIGXCPU:
+            raise self._took_too_long()
         if not self._began:
-            raise RuntimeError(f"the process for a chat template did not begin: it {failure}")
-        raise InvalidChatError(f"{THE_TEMPLATE} {failure}.")
+            raise RuntimeError(f"no process for a chat template: {_describe_status(status)}")
+        raise InvalidChatError(
+            f"{THE_TEMPLATE} ended the process that ran it: {_describe_status(status)}."
+        )
+
+    def _took_too_long(self) -> InvalidChatError:
+        limit = self._limits.seconds
+        return InvalidChatError(f"{THE_TEMPLATE} took longer than the limit of {limit:g} s.")
 
     def _exchange(self, job: bytes) -> tuple[bytes, bytes]:
         self._began = self._receive(len(rendering.READY)) == rendering.READY
@@ -216,7 +224,7 @@ def _command(limits: TemplateLimits) -> list[str]:
 
 def _describe_status(status: int) -> str:
     if status >= 0:
-        return f"it exited with status {status}"
+        return f"exit status {status}"
     with contextlib.suppress(ValueError):
-        return f"it was ended by {signal.Signals(-status).name}"
-    return f"it was ended by signal {-status}"
+        return f"{signal.Signals(-status).name}"
+    return f"signal {-status}"
