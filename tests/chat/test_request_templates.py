@@ -274,7 +274,7 @@ def attempt(work):
         return type(error).__name__
 found["opened"] = attempt(lambda: open("/etc/passwd"))
 found["piped"] = attempt(os.pipe)
-found["taken"] = attempt(lambda: bytearray(64 << 20))
+found["taken"] = attempt(lambda: bytearray(128 << 20))
 found["core"] = resource.getrlimit(resource.RLIMIT_CORE)
 text = json.dumps(found).encode()
 os.write(0, rendering.DONE + len(text).to_bytes(8, "big") + text)
