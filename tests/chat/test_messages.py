@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from umbel_chat.content import ContentFormat
+from umbel_chat.content_format import ContentFormat
 from umbel_chat.errors import InvalidChatError, InvalidMessageError
 from umbel_chat.messages import Message, fold_developer_messages, read_messages
 

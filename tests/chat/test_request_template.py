@@ -1,14 +1,13 @@
 """What a request says of its own rendering: documents, arguments, a template; and how it is cut."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-import jinja2
 import msgspec
 import pytest
 
 from umbel_chat import ChatLlm, ChatModel, ChatRequest, ChatTemplate, InvalidChatError
-from umbel_chat.chat import KEPT_TEMPLATES
+from umbel_chat.processes import KEPT_FACTS, RenderingProcesses
 from umbel_text import TextLlm, TextModel
 
 Ask = Callable[..., ChatRequest]
@@ -79,7 +78,7 @@ def test_a_template_of_a_request_is_refused_unless_requests_are_trusted(
     make: Callable[..., ChatLlm], ask: Ask, monkeypatch: pytest.MonkeyPatch, source: str
 ) -> None:
     chat_llm = make()
-    monkeypatch.setattr(ChatTemplate, "with_source", pytest.fail)
+    monkeypatch.setattr(RenderingProcesses, "run", pytest.fail)
     for work in (chat_llm.render, chat_llm.read, chat_llm.lower):
         with pytest.raises(InvalidChatError) as caught:
             work(ask(chat_template=source))
@@ -160,43 +159,44 @@ def test_a_request_s_template_is_as_confined_as_the_model_s(
 
 
 @pytest.fixture
-def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The templates that were compiled, in their order."""
-    compiled: list[str] = []
-    compile_one = ChatTemplate._compile
+def described(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The templates that a process was asked about, in their order."""
+    described: list[str] = []
 
-    def watched(self: ChatTemplate, source: str, environment: jinja2.Environment) -> None:
-        compiled.append(source)
-        compile_one(self, source, environment)
+    def run(self: RenderingProcesses, source: str, variables: Mapping[str, object] | None) -> str:
+        if variables is not None:
+            return "rendered"
+        described.append(source)
+        return '{"used":["messages"],"content_format":"string"}'
 
-    monkeypatch.setattr(ChatTemplate, "_compile", watched)
-    return compiled
+    monkeypatch.setattr(RenderingProcesses, "run", run)
+    return described
 
 
-def test_a_template_that_comes_again_is_not_compiled_again(
-    make: Callable[..., ChatLlm], ask: Ask, compiled: list[str]
+def test_what_a_template_reads_is_not_asked_again_when_it_comes_again(
+    make: Callable[..., ChatLlm], ask: Ask, described: list[str]
 ) -> None:
     chat_llm = make(trusted=True)
-    del compiled[:]
     for _ in range(3):
-        chat_llm.lower(ask(chat_template=OWN))
+        assert chat_llm.render(ask(chat_template=OWN)) == "rendered"
+        assert chat_llm.read(ask(chat_template=OWN))
         chat_llm.lower(ask())
-    assert compiled == [OWN]
+    assert described == [OWN]
 
 
-def test_only_the_last_templates_stay_compiled(
-    make: Callable[..., ChatLlm], ask: Ask, compiled: list[str]
+def test_only_the_last_templates_stay_known(
+    make: Callable[..., ChatLlm], ask: Ask, described: list[str]
 ) -> None:
     chat_llm = make(trusted=True)
-    sources = [f"{index}{OWN}" for index in range(KEPT_TEMPLATES + 1)]
+    sources = [f"{index}{OWN}" for index in range(KEPT_FACTS + 1)]
     for source in sources:
         chat_llm.render(ask(chat_template=source))
-    del compiled[:]
+    del described[:]
     for source in sources[1:]:
         chat_llm.render(ask(chat_template=source))
-    assert compiled == []
+    assert described == []
     chat_llm.render(ask(chat_template=sources[0]))
-    assert compiled == [sources[0]]
+    assert described == [sources[0]]
 
 
 # Truncation.

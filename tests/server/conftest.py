@@ -19,7 +19,14 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 from tokenizers import decoders, models, pre_tokenizers
 
-from umbel_chat import ChatLlm, ChatModel, ChatTemplate, PlainTextProcessor, load_chat_template
+from umbel_chat import (
+    ChatLlm,
+    ChatModel,
+    ChatTemplate,
+    PlainTextProcessor,
+    TemplateLimits,
+    load_chat_template,
+)
 from umbel_engine import EngineClient, EngineOptions, Logprobs
 from umbel_engine.mock import DEFAULT_READY, MockEngine, tokens
 from umbel_llm import AdmissionLimits, Llm, LlmMetrics
@@ -381,6 +388,8 @@ async def serving(
     override=None,
     template_arguments=None,
     trust_request_template=False,
+    template_limits=None,
+    chat_template=None,
     engine_options=None,
     limits=None,
     **options,
@@ -400,12 +409,14 @@ async def serving(
             load_text_model(folder, max_model_len, "auto", override, max_logprobs),
             Llm(client, metrics, limits or AdmissionLimits()),
         )
-        template = ChatTemplate(load_chat_template(folder), text.model.tokenizer.special_tokens)
+        source = load_chat_template(folder, chat_template)
+        template = ChatTemplate(source, text.model.tokenizer.special_tokens)
         model = ChatModel(
             name,
             template,
             template_arguments=template_arguments or {},
             trust_request_template=trust_request_template,
+            template_limits=template_limits or TemplateLimits(),
         )
         chat = ChatLlm(model, text, new_processor)
         app = create_app(chat, ServerOptions(**options), registry)

@@ -14,6 +14,7 @@ from umbel_chat.output import (
     OutputProcessorFactory,
     PlainTextProcessor,
 )
+from umbel_chat.processes import TemplateLimits
 from umbel_chat.request import ChatRequest
 from umbel_chat.stage import ChatDelta
 from umbel_chat.template import ChatTemplate, load_chat_template
@@ -33,5 +34,6 @@ __all__ = [
     "OutputProcessor",
     "OutputProcessorFactory",
     "PlainTextProcessor",
+    "TemplateLimits",
     "load_chat_template",
 ]

@@ -1,21 +1,17 @@
 """Messages in, messages out, n times."""
 
-from functools import lru_cache
-
 import msgspec
 
-from umbel_chat.content import ContentFormat
-from umbel_chat.errors import ChatTemplateError, InvalidChatError
+from umbel_chat.content_format import ContentFormat
+from umbel_chat.errors import InvalidChatError
 from umbel_chat.messages import Message, read_messages
 from umbel_chat.output import OutputProcessorFactory, PlainTextProcessor
+from umbel_chat.processes import RenderingProcesses, TemplateLimits
 from umbel_chat.request import ChatRequest
 from umbel_chat.stage import ChatDelta, ChatStage
 from umbel_chat.template import UNTRUSTED_TEMPLATE, ChatTemplate
 from umbel_engine import Samples
 from umbel_text import LoweredRequest, TextLlm, TextRequest, TextStage
-
-KEPT_TEMPLATES = 16
-"""How many templates that came with requests stay compiled."""
 
 
 class ChatModel(msgspec.Struct, frozen=True):
@@ -24,7 +20,7 @@ class ChatModel(msgspec.Struct, frozen=True):
     `name` is what messages call it.  `content_format` is the form of content that the template
     wants; None means the form that was detected.  `template_arguments` are handed to every
     rendering, below those of the request.  `trust_request_template` allows requests to bring a
-    template of their own.
+    template of their own, which runs in another process, within `template_limits`.
     """
 
     name: str
@@ -32,6 +28,7 @@ class ChatModel(msgspec.Struct, frozen=True):
     content_format: ContentFormat | None = None
     template_arguments: dict[str, object] = {}
     trust_request_template: bool = False
+    template_limits: TemplateLimits = TemplateLimits()
 
 
 class ChatLlm:
@@ -49,11 +46,14 @@ class ChatLlm:
         self.model = model
         self.text = text
         self._new_processor = new_processor
-        self._compiled = lru_cache(KEPT_TEMPLATES)(model.template.with_source)
+        self._processes = RenderingProcesses(model.template_limits)
 
     def read(self, request: ChatRequest) -> list[Message]:
         """Read the messages of a request; raises InvalidChatError for one that is not text."""
-        content_format = self.model.content_format or self._template(request).content_format
+        return self._read(request, self._template(request))
+
+    def _read(self, request: ChatRequest, template: ChatTemplate) -> list[Message]:
+        content_format = self.model.content_format or template.content_format
         return read_messages(request.messages, content_format, self.model.name)
 
     def render(self, request: ChatRequest) -> str:
@@ -67,13 +67,22 @@ class ChatLlm:
         arguments = {**self.model.template_arguments, **asked}
         if self.model.trust_request_template:
             arguments.pop("chat_template", None)
-        return self._template(request).render(
-            self.read(request),
+        template = self._template(request)
+        return template.render(
+            self._read(request, template),
             add_generation_prompt=request.add_generation_prompt,
             continue_final_message=request.continue_final_message,
             documents=request.documents,
             template_kwargs=arguments,
         )
+
+    def brings_template(self, request: ChatRequest) -> bool:
+        """Tell whether a request brings a template that it may bring.
+
+        To read, render or lower it takes another process, and so more time than others need.
+        """
+        among = request.template_arguments.get("chat_template")
+        return self.model.trust_request_template and bool(request.chat_template or among)
 
     def _template(self, request: ChatRequest) -> ChatTemplate:
         source: object = request.chat_template
@@ -87,10 +96,7 @@ class ChatLlm:
             return self.model.template
         if not isinstance(source, str):
             raise InvalidChatError("chat_template must be a string.", "chat_template")
-        try:
-            return self._compiled(source)
-        except ChatTemplateError as error:
-            raise InvalidChatError(str(error.__cause__)) from error
+        return self.model.template.replaced(source, self._processes.compile(source))
 
     def lower(self, request: ChatRequest, n: int = 1) -> LoweredRequest:
         """Render, tokenize and check a request.

@@ -8,7 +8,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
-from umbel_chat.content import NO_PROMPT_EMBEDS, ContentFormat, Part, join_parts, read_parts
+from umbel_chat.content import NO_PROMPT_EMBEDS, Part, join_parts, read_parts
+from umbel_chat.content_format import ContentFormat
 from umbel_chat.errors import InvalidChatError, InvalidMessageError
 
 Message: TypeAlias = dict[str, object]

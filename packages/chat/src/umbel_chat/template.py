@@ -1,22 +1,18 @@
 """The chat template: from a conversation to the text of a prompt.
 
-Templates are written for transformers' template environment, which this one equals
-(transformers/utils/chat_template_utils.py); which variables they are given, and in which words they
-are refused, is vLLM's rule (vllm/renderers/hf.py).
+Which variables templates are given, and in which words they are refused, is vLLM's rule
+(vllm/renderers/hf.py).
 """
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import datetime
 from pathlib import Path
-from typing import NoReturn
+from typing import Protocol
 
-from jinja2 import Template, TemplateError, meta, nodes
-from jinja2.ext import Extension
-from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
-
-from umbel_chat.content import ContentFormat, detect_content_format
+from umbel_chat.content_format import ContentFormat
+from umbel_chat.environment import CompiledTemplate, reason_of
 from umbel_chat.errors import ChatTemplateError, InvalidChatError
 from umbel_chat.messages import Message, fold_developer_messages
 
@@ -61,15 +57,33 @@ DECIDED_BY_REQUEST = frozenset(
 """Template arguments that have no effect, since the request or the server decides on them."""
 
 
-class GenerationBlocks(Extension):
-    """The tag `{% generation %}`, which marks what the model said for training; renders its body."""
+class Renderer(Protocol):
+    """What renders a template that has been compiled, wherever that is.
 
-    tags = {"generation"}  # noqa: RUF012 (jinja2 declares it so)
+    `used` are the names of the variables that the template reads, `content_format` is the form of
+    content that it was written for.  `render` raises InvalidChatError for whatever the template
+    does not get along with, in the template's words where it has some.
+    """
 
-    def parse(self, parser: Parser) -> nodes.Node:
-        line = next(parser.stream).lineno
-        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-        return nodes.Scope(body, lineno=line)
+    @property
+    def used(self) -> AbstractSet[str]: ...
+
+    @property
+    def content_format(self) -> ContentFormat: ...
+
+    def render(self, variables: Mapping[str, object]) -> str: ...
+
+
+class LocalRenderer(CompiledTemplate):
+    """Renders in this process, as is right for a template that the operator chose."""
+
+    def render(self, variables: Mapping[str, object]) -> str:
+        """Render the template; raises InvalidChatError."""
+        try:
+            return super().render(variables)
+        except Exception as error:
+            # A template may fail in any way on what a client sent, and each is the request's fault.
+            raise InvalidChatError(reason_of(error)) from error
 
 
 class ChatTemplate:
@@ -87,36 +101,35 @@ class ChatTemplate:
         special_tokens: Mapping[str, str] | None = None,
         now: Callable[[], datetime] = datetime.now,
     ) -> None:
-        self._source = source or ""
-        self._knows_developer = '"developer"' in self._source or "'developer'" in self._source
-        self._now = now
         self._special_tokens = dict(special_tokens or {})
-        self._template: Template | None = None
-        self._used: set[str] = set()
-        self.content_format: ContentFormat = "string"
-        """The form of content that the template was written for."""
+        self._source = ""
+        self._renderer: Renderer | None = None
         if source is not None:
             try:
-                self._compile(source, make_environment(now))
-            except (TemplateError, RecursionError) as error:
+                self._take(source, LocalRenderer(source, now))
+            except Exception as error:
+                # Python's compiler has refusals of its own: of blocks nested too deeply, say.
                 raise ChatTemplateError(f"the chat template is not valid: {error}") from error
 
-    def _compile(self, source: str, environment: ImmutableSandboxedEnvironment) -> None:
-        parsed = environment.parse(source)
-        self._used = meta.find_undeclared_variables(parsed)
-        self.content_format = detect_content_format(parsed)
-        self._template = environment.from_string(source)
-        # Every rendering copies them, which takes long of the chain of mappings that they come as.
-        self._template.globals = dict(self._template.globals)
+    def _take(self, source: str, renderer: Renderer) -> None:
+        self._source = source
+        self._renderer = renderer
 
     @property
     def source(self) -> str | None:
         """The Jinja text of the template; None when there is no template."""
-        return self._source if self._template is not None else None
+        return self._source if self._renderer is not None else None
 
-    def with_source(self, source: str) -> "ChatTemplate":
-        """Give another template for the same model; raises ChatTemplateError as the constructor."""
-        return ChatTemplate(source, self._special_tokens, self._now)
+    @property
+    def content_format(self) -> ContentFormat:
+        """The form of content that the template was written for."""
+        return "string" if self._renderer is None else self._renderer.content_format
+
+    def replaced(self, source: str, renderer: Renderer) -> "ChatTemplate":
+        """Give another template for the same model; `renderer` is what `source` was compiled to."""
+        other = ChatTemplate(None, self._special_tokens)
+        other._take(source, renderer)
+        return other
 
     def render(
         self,
@@ -135,99 +148,35 @@ class ChatTemplate:
         `tools`; all other arguments of this method win.  Raises InvalidChatError for whatever the
         template does not get along with, in the template's words where it has some.
         """
-        if self._template is None:
+        renderer = self._renderer
+        if renderer is None:
             raise InvalidChatError(NO_TEMPLATE)
         if not conversation:
             raise InvalidChatError(NO_MESSAGES)
-        variables = self._select(template_kwargs or {})
+        variables = {**self._special_tokens, **_select(template_kwargs or {}, renderer.used)}
         variables.setdefault("tools", tools)
         if documents is not None or "documents" not in variables:
             variables["documents"] = documents
         for name in ("tools", "documents"):
             _check_objects(name, variables[name])
-        messages = self._fit_roles(conversation)
+        variables["messages"] = messages = self._fit_roles(conversation)
+        variables["add_generation_prompt"] = add_generation_prompt
         if not continue_final_message:
-            return self._render(messages, add_generation_prompt, variables)
+            return renderer.render(variables)
         if add_generation_prompt:
             raise InvalidChatError(CONTINUES_AND_STARTS)
         if "content" not in self._source:
             raise InvalidChatError(CONTENT_NOT_ACCEPTED)
         marked, text = _mark_end(messages[-1])
-        return _cut_at_mark(self._render([*messages[:-1], marked], False, variables), text)
+        variables["messages"] = [*messages[:-1], marked]
+        return _cut_at_mark(renderer.render(variables), text)
 
     def _fit_roles(self, conversation: Sequence[Message]) -> Sequence[Message]:
-        if self._knows_developer or all(item.get("role") != "developer" for item in conversation):
+        if all(item.get("role") != "developer" for item in conversation):
+            return conversation
+        if '"developer"' in self._source or "'developer'" in self._source:
             return conversation
         return fold_developer_messages(conversation)
-
-    def _select(self, template_kwargs: Mapping[str, object]) -> dict[str, object]:
-        given = {
-            name: value
-            for name, value in template_kwargs.items()
-            if value is not None and value != "auto"
-        }
-        if "chat_template" in given:
-            raise InvalidChatError(UNTRUSTED_TEMPLATE)
-        for name in ("messages", "conversation"):
-            if name in given:
-                raise InvalidChatError(f"chat_template_kwargs must not contain {name!r}.")
-        accepted = (self._used | {"tools", "documents"}) - DECIDED_BY_REQUEST
-        return {name: value for name, value in given.items() if name in accepted}
-
-    def _render(
-        self,
-        messages: Sequence[Message],
-        add_generation_prompt: bool,
-        variables: Mapping[str, object],
-    ) -> str:
-        assert self._template is not None
-        try:
-            return self._template.render(
-                {
-                    **self._special_tokens,
-                    **variables,
-                    "messages": messages,
-                    "add_generation_prompt": add_generation_prompt,
-                }
-            )
-        except Exception as error:
-            # A template may fail in any way on what a client sent, and each is the request's fault.
-            raise InvalidChatError(_reason(error)) from error
-
-
-def make_environment(now: Callable[[], datetime]) -> ImmutableSandboxedEnvironment:
-    """Make the environment that chat templates are written for."""
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True,
-        lstrip_blocks=True,
-        extensions=[GenerationBlocks, "jinja2.ext.loopcontrols"],
-    )
-    environment.filters["tojson"] = to_json
-    environment.globals["raise_exception"] = raise_exception
-    environment.globals["strftime_now"] = lambda format: now().strftime(format)  # noqa: A006
-    return environment
-
-
-def to_json(
-    value: object,
-    ensure_ascii: bool = False,
-    indent: int | str | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
-) -> str:
-    """Write a value as JSON, without the escapes for HTML that Jinja's own filter makes."""
-    return json.dumps(
-        value,
-        ensure_ascii=ensure_ascii,
-        indent=indent,
-        separators=separators,
-        sort_keys=sort_keys,
-    )
-
-
-def raise_exception(message: str) -> NoReturn:
-    """Refuse a conversation, from inside a template."""
-    raise TemplateError(message)
 
 
 def load_chat_template(folder: Path, given: str | None = None) -> str | None:
@@ -277,6 +226,21 @@ def _default_of(templates: object) -> str | None:
     return templates if isinstance(templates, str) else None
 
 
+def _select(template_kwargs: Mapping[str, object], used: AbstractSet[str]) -> dict[str, object]:
+    given = {
+        name: value
+        for name, value in template_kwargs.items()
+        if value is not None and value != "auto"
+    }
+    if "chat_template" in given:
+        raise InvalidChatError(UNTRUSTED_TEMPLATE)
+    for name in ("messages", "conversation"):
+        if name in given:
+            raise InvalidChatError(f"chat_template_kwargs must not contain {name!r}.")
+    accepted = (used | {"tools", "documents"}) - DECIDED_BY_REQUEST
+    return {name: value for name, value in given.items() if name in accepted}
+
+
 def _check_objects(name: str, value: object) -> None:
     if value is None:
         return
@@ -312,13 +276,3 @@ def _cut_at_mark(rendered: str, text: str) -> str:
         return rendered[:place]
     # The template has trimmed the content, so the prompt must not end in space that it would trim.
     return rendered[:place].rstrip()
-
-
-def _reason(error: BaseException) -> str:
-    """Give the template's own words in a chain of errors, or else what the error says."""
-    current: BaseException | None = error
-    while current is not None:
-        if isinstance(current, TemplateError):
-            return str(current)
-        current = current.__cause__ or current.__context__
-    return str(error) or type(error).__name__

@@ -66,9 +66,14 @@ def create_app(
     app.on_response_prepare.append(cors.add_headers)
     if options.enable_request_id_headers:
         app.on_response_prepare.append(add_request_id)
+    app.on_cleanup.append(_close)
     add_routes(app)
     add_root_path(app, options.root_path)
     return app
+
+
+async def _close(app: web.Application) -> None:
+    app[SERVER].template_threads.close()
 
 
 def add_routes(app: web.Application) -> None:

@@ -3,11 +3,13 @@
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import ParamSpec, TypeVar
 
 import msgspec
 from aiohttp import web
 
+from umbel_chat import ChatRequest
 from umbel_server.errors import invalid_body
 from umbel_server.requests.body import decode_body
 from umbel_server.requests.chat import ChatCompletionRequest
@@ -17,7 +19,7 @@ from umbel_server.requests.limits import check_n
 from umbel_server.requests.shared import ExtraArgument, check_encodable
 from umbel_server.responses.context import AnswerContext
 from umbel_server.responses.logprobs import Display
-from umbel_server.server import Server
+from umbel_server.server import SERVER, Server
 from umbel_server.watch import ClientDisconnectedError
 from umbel_text import LoweredRequest
 
@@ -63,6 +65,20 @@ async def aside(
     if length is not None and length < LONG_BODY:
         return work(*args, **kwargs)
     return await asyncio.to_thread(work, *args, **kwargs)
+
+
+async def aside_with_template(
+    http: web.Request,
+    request: ChatRequest,
+    work: Callable[WorkP, ResultT],
+    *args: WorkP.args,
+    **kwargs: WorkP.kwargs,
+) -> ResultT:
+    """Do some work that takes the template of a chat; one of the request's own has its threads."""
+    server = http.app[SERVER]
+    if server.chat.brings_template(request):
+        return await server.template_threads.run(http, partial(work, *args, **kwargs))
+    return await aside(http, work, *args, **kwargs)
 
 
 def begin(

@@ -13,6 +13,7 @@ from umbel_chat import ChatLlm
 from umbel_server.errors import not_found, overloaded, service_unavailable
 from umbel_server.options import ServerOptions
 from umbel_server.slow_clients import SlowClients
+from umbel_server.template_threads import TemplateThreads
 
 SHUTTING_DOWN = "The server is shutting down. Please try again later or on a different instance."
 
@@ -51,6 +52,8 @@ class Server:
         self.slow_clients = SlowClients(options.client_write_timeout, self.write_timeouts.inc)
         self.other_processes: OtherProcesses | None = None
         """The other server processes, where there are any."""
+        self.template_threads = TemplateThreads(chat.model.template_limits.at_once)
+        """Where requests wait for templates of their own."""
         self.load = 0
         """How many generation requests are being answered."""
         self.is_draining = False

@@ -10,7 +10,7 @@ from umbel_server.collect import collect
 from umbel_server.exchange import (
     Exchange,
     answer_context,
-    aside,
+    aside_with_template,
     begin,
     read_object,
     stream_interval,
@@ -42,7 +42,7 @@ async def answer_chat(
     server = http.app[SERVER]
     exchange, request = _begin_chat(http, server, body, arrival_time)
     with server.admitted(exchange.n):
-        lowered = await aside(http, server.chat.lower, request, exchange.n)
+        lowered = await aside_with_template(http, request, server.chat.lower, request, exchange.n)
         return await _answer(http, server, body, exchange, request, lowered)
 
 
@@ -71,7 +71,9 @@ async def _answer(
     request: ChatRequest,
     lowered: LoweredRequest,
 ) -> web.StreamResponse:
-    role, echo = _role_and_echo(server, body, request)
+    role, echo = server.options.response_role, ""
+    if body.echo or not body.add_generation_prompt:
+        role, echo = await aside_with_template(http, request, _role_and_echo, server, body, request)
     rendered = lowered.request.prompt
     prompt_text = rendered if body.return_prompt_text and isinstance(rendered, str) else None
     context = answer_context(server, exchange, body, [lowered], _top_logprobs(body), prompt_text)
@@ -113,8 +115,6 @@ def _role_and_echo(
 ) -> tuple[str, str]:
     """Give the role of the answer, and the text of the last message if it is to be echoed."""
     role = server.options.response_role
-    if body.add_generation_prompt and not body.echo:
-        return role, ""
     last = server.chat.read(request)[-1]
     if not body.add_generation_prompt:
         role = str(last["role"])

@@ -4,7 +4,7 @@ import msgspec
 from aiohttp import web
 
 from umbel_server.errors import bad_request, permission_denied
-from umbel_server.exchange import Exchange, aside
+from umbel_server.exchange import Exchange, aside, aside_with_template
 from umbel_server.requests.chat import ChatCompletionRequest
 from umbel_server.requests.completion import CompletionRequest
 from umbel_server.requests.generate import ParseContext
@@ -23,7 +23,7 @@ async def render_chat_completion(http: web.Request) -> web.Response:
     """Give the generate request of a chat."""
     server = opened(http)
     body, exchange, request = await read_chat(http, server)
-    lowered = await aside(http, server.chat.lower, request, exchange.n)
+    lowered = await aside_with_template(http, request, server.chat.lower, request, exchange.n)
     context = _parse_context(server, body)
     return _json(_rendered(body, lowered, exchange.id, exchange, context))
 

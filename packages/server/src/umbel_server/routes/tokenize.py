@@ -4,7 +4,7 @@ import msgspec
 from aiohttp import web
 
 from umbel_chat import ChatRequest
-from umbel_server.exchange import aside, read_object
+from umbel_server.exchange import aside, aside_with_template, read_object
 from umbel_server.requests.served import check_tokenize_served
 from umbel_server.requests.tokenize import (
     TokenizeChatRequest,
@@ -22,9 +22,15 @@ async def tokenize(http: web.Request) -> web.Response:
     server = http.app[SERVER]
     body = read_tokenize_request(await read_object(http))
     server.check_model(body.model)
-    if isinstance(body, TokenizeChatRequest):
-        check_tokenize_served(body)
-    return _json(await aside(http, _tokenize, server, body))
+    if not isinstance(body, TokenizeChatRequest):
+        return _json(await aside(http, _tokenize, server, body, body.prompt))
+    check_tokenize_served(body)
+    request = _chat_request(body)
+
+    def work() -> bytes:
+        return _tokenize(server, body, server.chat.render(request))
+
+    return _json(await aside_with_template(http, request, work))
 
 
 async def detokenize(http: web.Request) -> web.Response:
@@ -43,12 +49,8 @@ async def describe_tokenizer(http: web.Request) -> web.Response:
     return _json(tokenizer_info(chat.text.model.tokenizer, chat.model.template.source))
 
 
-def _tokenize(server: Server, body: TokenizeRequest) -> bytes:
+def _tokenize(server: Server, body: TokenizeRequest, text: str) -> bytes:
     model = server.chat.text.model
-    if isinstance(body, TokenizeChatRequest):
-        text = server.chat.render(_chat_request(body))
-    else:
-        text = body.prompt
     token_ids = model.tokenizer.encode(text, body.add_special_tokens)
     pieces = model.tokenizer.pieces(token_ids) if body.return_token_strs else None
     return msgspec.json.encode(
