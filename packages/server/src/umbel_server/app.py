@@ -11,12 +11,13 @@ from aiohttp.typedefs import Handler, Middleware
 from prometheus_client import CollectorRegistry
 
 from umbel_chat import ChatLlm
+from umbel_engine.fault_log import log_fault
 from umbel_server.cors import Cors
 from umbel_server.errors import error_body
 from umbel_server.failures import api_error_of
 from umbel_server.http_metrics import counting
 from umbel_server.options import ServerOptions
-from umbel_server.paths import add_root_path, redirecting
+from umbel_server.paths import add_root_path, redirecting, shown_path
 from umbel_server.request_ids import add_request_id
 from umbel_server.routes.chat import add_chat_routes
 from umbel_server.routes.completions import add_completion_routes
@@ -96,7 +97,7 @@ async def answering_errors(request: web.Request, handler: Handler) -> web.Stream
     except Exception as error:
         failure = api_error_of(error)
         if failure.status == HTTPStatus.INTERNAL_SERVER_ERROR:
-            logger.exception("%s %s failed", request.method, request.path)
+            log_fault(logger, error, "%s %s failed", request.method, shown_path(request))
         return web.Response(
             status=failure.status, body=error_body(failure), content_type="application/json"
         )

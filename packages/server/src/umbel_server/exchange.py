@@ -3,12 +3,12 @@
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from typing import ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 import msgspec
 from aiohttp import web
 
-from umbel_server.errors import invalid_body
+from umbel_server.bodies import read_body
 from umbel_server.requests.body import decode_body
 from umbel_server.requests.chat import ChatCompletionRequest
 from umbel_server.requests.completion import CompletionRequest
@@ -18,7 +18,6 @@ from umbel_server.requests.shared import ExtraArgument, check_encodable
 from umbel_server.responses.context import AnswerContext
 from umbel_server.responses.logprobs import Display
 from umbel_server.server import Server
-from umbel_server.watch import ClientDisconnectedError
 from umbel_text import LoweredRequest
 
 WorkP = ParamSpec("WorkP")
@@ -44,15 +43,23 @@ class Exchange(msgspec.Struct, frozen=True):
     trace_headers: dict[str, str] | None
 
 
-async def read_object(http: web.Request) -> dict[str, object]:
-    """Read the JSON object that a request carries; raises ApiError."""
-    try:
-        body = await http.read()
-    except web.RequestPayloadError as error:
-        raise invalid_body(f"The body could not be read: {error}") from error
-    except ConnectionError as error:
-        raise ClientDisconnectedError from error
-    return decode_body(body, http.headers.get("Content-Type"))
+async def read_request(
+    http: web.Request,
+    read: Callable[Concatenate[dict[str, object], WorkP], ResultT],
+    *args: WorkP.args,
+    **kwargs: WorkP.kwargs,
+) -> ResultT:
+    """Read the JSON object that a request carries, and from it what `read` makes of it.
+
+    A long body is decoded and read aside.  Raises ApiError, and what `read` does.
+    """
+    body = await read_body(http)
+    content_type = http.headers.get("Content-Type")
+
+    def decode_and_read() -> ResultT:
+        return read(decode_body(body, content_type), *args, **kwargs)
+
+    return await aside(http, decode_and_read)
 
 
 async def aside(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from aiohttp import web
 
+from umbel_server.connections import Runner
 from umbel_server.errors import OptionError
 from umbel_server.settings import FrontendSettings
 
@@ -50,7 +51,7 @@ async def serving(
     `is_shared` says that other processes accept connections of the same socket.  Answers that
     still run at the end are given a second.
     """
-    runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=1.0)
+    runner = Runner(app)
     await runner.setup()
     try:
         # asyncio accepts so many connections in a turn; one by one, they go to whoever has time.

@@ -14,7 +14,8 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
     none meaning everyone.  `allowed_origins` are the sites whose pages may read answers, "*"
     meaning all of them; what such a page may send is in the other allowances.  Everything is also
     served below `root_path`.  `environment` is what `/server_info` shows of it.  `fingerprint` and
-    `engine_version` describe what answers.  `max_body_size` is in bytes.
+    `engine_version` describe what answers.  `max_body_size` is in bytes, `body_timeout`, in
+    which a body has to arrive, in seconds.
     """
 
     served_model_names: tuple[str, ...]
@@ -40,3 +41,4 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
     fingerprint: str | None = None
     engine_version: str = ""
     max_body_size: int = 32 * 1024 * 1024
+    body_timeout: float = 120.0

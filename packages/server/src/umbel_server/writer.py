@@ -13,6 +13,8 @@ from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 
 from umbel_engine import Sample, Samples
+from umbel_engine.fault_log import log_fault
+from umbel_server.paths import shown_path
 from umbel_server.watch import ClientDisconnectedError, watched
 
 logger = logging.getLogger(__name__)
@@ -183,7 +185,13 @@ class _Answer(Generic[ItemT]):
             raise
         except Exception as error:
             # The client is told that there was a fault, not which.
-            logger.exception("%s %s failed in mid-stream", self._http.method, self._http.path)
+            log_fault(
+                logger,
+                error,
+                "%s %s failed in mid-stream",
+                self._http.method,
+                shown_path(self._http),
+            )
             self._last = self._frames.failure(error)
 
     def _hold(self, ready: list[Sample[ItemT]]) -> None:

@@ -12,7 +12,7 @@ from umbel_server.exchange import (
     answer_context,
     aside,
     begin,
-    read_object,
+    read_request,
     stream_interval,
 )
 from umbel_server.load_report import load_report
@@ -31,7 +31,7 @@ async def create_chat_completion(http: web.Request) -> web.StreamResponse:
     """Answer a conversation n times."""
     arrival_time = time.time()
     with http.app[SERVER].counted():
-        body = read_chat_request(await read_object(http))
+        body = await read_request(http, read_chat_request)
         return await answer_chat(http, body, arrival_time)
 
 
@@ -40,7 +40,7 @@ async def answer_chat(
 ) -> web.StreamResponse:
     """Answer a conversation that has been read; the time is in seconds of the wall clock."""
     server = http.app[SERVER]
-    exchange, request = _begin_chat(http, server, body, arrival_time)
+    exchange, request = await aside(http, _begin_chat, http, server, body, arrival_time)
     server.chat.text.llm.client.check_alive()
     lowered = await aside(http, server.chat.lower, request, exchange.n)
     return await _answer(http, server, body, exchange, request, lowered)
@@ -51,8 +51,8 @@ async def read_chat(
 ) -> tuple[ChatCompletionRequest, Exchange, ChatRequest]:
     """Read and check a chat request as far as that goes without its prompt."""
     arrival_time = time.time()
-    body = read_chat_request(await read_object(http))
-    return body, *_begin_chat(http, server, body, arrival_time)
+    body = await read_request(http, read_chat_request)
+    return body, *await aside(http, _begin_chat, http, server, body, arrival_time)
 
 
 def _begin_chat(

@@ -4,7 +4,7 @@ import msgspec
 from aiohttp import web
 
 from umbel_chat import ChatRequest
-from umbel_server.exchange import aside, read_object
+from umbel_server.exchange import aside, read_request
 from umbel_server.requests.served import check_tokenize_served
 from umbel_server.requests.tokenize import (
     TokenizeChatRequest,
@@ -20,7 +20,7 @@ from umbel_text import SamplingOptions
 async def tokenize(http: web.Request) -> web.Response:
     """Give the tokens of a text or of a conversation, of whatever length."""
     server = http.app[SERVER]
-    body = read_tokenize_request(await read_object(http))
+    body = await read_request(http, read_tokenize_request)
     server.check_model(body.model)
     if isinstance(body, TokenizeChatRequest):
         check_tokenize_served(body)
@@ -30,7 +30,7 @@ async def tokenize(http: web.Request) -> web.Response:
 async def detokenize(http: web.Request) -> web.Response:
     """Give the text of tokens, special ones included."""
     server = http.app[SERVER]
-    body = read_detokenize_request(await read_object(http))
+    body = await read_request(http, read_detokenize_request)
     server.check_model(body.model)
     decode = server.chat.text.model.tokenizer.decode
     text = await aside(http, decode, body.tokens, skip_special_tokens=False)
