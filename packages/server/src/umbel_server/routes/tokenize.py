@@ -15,10 +15,11 @@ from umbel_server.requests.tokenize import (
 from umbel_server.responses.tokenize import DetokenizeResponse, TokenizeResponse, tokenizer_info
 from umbel_server.server import SERVER, Server
 from umbel_text import SamplingOptions
+from umbel_text.truncation import check_text
 
 
 async def tokenize(http: web.Request) -> web.Response:
-    """Give the tokens of a text or of a conversation, of whatever length."""
+    """Give the tokens of a text or of a conversation, also of more than the model reads."""
     server = http.app[SERVER]
     body = await read_request(http, read_tokenize_request)
     server.check_model(body.model)
@@ -49,6 +50,7 @@ def _tokenize(server: Server, body: TokenizeRequest) -> bytes:
         text = server.chat.render(_chat_request(body))
     else:
         text = body.prompt
+    check_text(text, model)
     token_ids = model.tokenizer.encode(text, body.add_special_tokens)
     pieces = model.tokenizer.pieces(token_ids) if body.return_token_strs else None
     return msgspec.json.encode(
