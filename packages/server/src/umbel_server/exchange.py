@@ -27,6 +27,10 @@ LONG_BODY = 16 * 1024
 """Bytes of a body from which on rendering and tokenizing it takes longer than a change of threads."""
 
 
+LONG_CONSTRAINT = 1024
+"""Bytes of a body from which on checking a regex or a grammar in it may take long."""
+
+
 class Exchange(msgspec.Struct, frozen=True):
     """What is known of a request besides its body.
 
@@ -66,10 +70,33 @@ async def aside(
     http: web.Request, work: Callable[WorkP, ResultT], *args: WorkP.args, **kwargs: WorkP.kwargs
 ) -> ResultT:
     """Do some work for a request: on a thread, so that others do not wait, if its body is long."""
-    length = http.content_length
-    if length is not None and length < LONG_BODY:
+    if _is_shorter(http, LONG_BODY):
         return work(*args, **kwargs)
     return await asyncio.to_thread(work, *args, **kwargs)
+
+
+async def lower_aside(
+    http: web.Request,
+    is_constrained: bool,
+    lower: Callable[WorkP, ResultT],
+    *args: WorkP.args,
+    **kwargs: WorkP.kwargs,
+) -> ResultT:
+    """Lower a request, aside if its body is long, or may hold a constraint that takes long."""
+    if _is_shorter(http, LONG_CONSTRAINT if is_constrained else LONG_BODY):
+        return lower(*args, **kwargs)
+    return await asyncio.to_thread(lower, *args, **kwargs)
+
+
+def _is_shorter(http: web.Request, size: int) -> bool:
+    """Tell whether a body is known to be shorter than this."""
+    length = http.content_length
+    return length is not None and length < size
+
+
+def is_constrained(body: ChatCompletionRequest | CompletionRequest) -> bool:
+    """Tell whether a request constrains the texts that may answer it."""
+    return body.structured_outputs is not None or body.response_format is not None
 
 
 def begin(

@@ -12,6 +12,8 @@ from umbel_server.exchange import (
     answer_context,
     aside,
     begin,
+    is_constrained,
+    lower_aside,
     read_request,
     stream_interval,
 )
@@ -42,7 +44,7 @@ async def answer_chat(
     server = http.app[SERVER]
     exchange, request = await aside(http, _begin_chat, http, server, body, arrival_time)
     server.chat.text.llm.client.check_alive()
-    lowered = await aside(http, server.chat.lower, request, exchange.n)
+    lowered = await lower_aside(http, is_constrained(body), server.chat.lower, request, exchange.n)
     return await _answer(http, server, body, exchange, request, lowered)
 
 

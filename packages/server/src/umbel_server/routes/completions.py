@@ -14,6 +14,8 @@ from umbel_server.exchange import (
     answer_context,
     aside,
     begin,
+    is_constrained,
+    lower_aside,
     read_request,
     stream_interval,
 )
@@ -49,7 +51,7 @@ async def answer_completion(
     server.chat.text.llm.client.check_alive()
     limit = server.options.max_n_sequences
     best_of = check_best_of(body.best_of, exchange.n, body.stream, limit)
-    lowered = await aside(http, lower_all, server, requests, exchange.n)
+    lowered = await lower_aside(http, is_constrained(body), lower_all, server, requests, exchange.n)
     if best_of > 1 and lowered[0].sampling.greedy:
         raise validation_error(
             f"best_of must be 1 when using greedy sampling, got {best_of}.", "best_of", best_of

@@ -11,7 +11,7 @@ from umbel_engine import Stage, TokenStage
 from umbel_server.bodies import read_body
 from umbel_server.collect import collect
 from umbel_server.errors import bad_request, invalid_body, validation_error
-from umbel_server.exchange import Exchange, aside, read_request
+from umbel_server.exchange import Exchange, aside, lower_aside, read_request
 from umbel_server.requests.generate import (
     GenerateRequest,
     check_generate_served,
@@ -46,7 +46,14 @@ async def generate(http: web.Request) -> web.StreamResponse:
         _check_sequences(server, body.sampling_params.n)
         check_generate_served(body)
         exchange = _exchange(http, body, arrival_time)
-        lowered = await aside(http, _lower, server, body, exchange)
+        lowered = await lower_aside(
+            http,
+            body.sampling_params.structured_outputs is not None,
+            _lower,
+            server,
+            body,
+            exchange,
+        )
         return await _answer(http, server, body, exchange, lowered)
 
 
