@@ -16,7 +16,7 @@ HEAD_TIMEOUT = 60.0
 KEEP_ALIVE = 620.0
 """Seconds that a connection may lie idle after an answer: longer than load balancers let it."""
 
-LINGER = 2.0
+LINGER = 1.0
 """Seconds for which the rest of a body that nobody wants is read, so that the answer arrives."""
 
 
