@@ -31,6 +31,7 @@ from umbel_engine import EngineClient, EngineOptions, Logprobs
 from umbel_engine.mock import DEFAULT_READY, MockEngine, tokens
 from umbel_llm import AdmissionLimits, Llm, LlmMetrics
 from umbel_server import ServerOptions, create_app
+from umbel_server.connections import HEAD_TIMEOUT, Runner
 from umbel_server.server import SERVER
 from umbel_text import TextLlm, load_text_model
 
@@ -381,6 +382,7 @@ async def serving(
     script,
     *,
     handler_cancellation=True,
+    head_timeout=HEAD_TIMEOUT,
     new_processor=PlainTextProcessor,
     send_buffer=None,
     max_model_len=2048,
@@ -420,8 +422,11 @@ async def serving(
         )
         chat = ChatLlm(model, text, new_processor)
         app = create_app(chat, ServerOptions(**options), registry)
-        runner = web.AppRunner(
-            app, handler_cancellation=handler_cancellation, access_log=None, shutdown_timeout=5
+        runner = Runner(
+            app,
+            head_timeout=head_timeout,
+            shutdown_timeout=5,
+            handler_cancellation=handler_cancellation,
         )
         await runner.setup()
         try:

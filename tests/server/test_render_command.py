@@ -168,7 +168,14 @@ async def test_in_development_mode_it_tells_of_itself(render):
     assert status == 200
     info = json.loads(text)
     assert info["umbel"]["engines"] == []
-    assert set(info["umbel"]["running"]) == {"requests", "asyncio_tasks"}
+    assert set(info["umbel"]["running"]) == {
+        "requests",
+        "sequences",
+        "connections",
+        "asyncio_tasks",
+        "asyncio_timers",
+        "open_files",
+    }
     assert "parallel_config" not in info["vllm_config"]
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import resource
 import signal
 import socket
 import tempfile
@@ -45,6 +46,12 @@ async def test_both_commands_serve_together(run, model_folder):
     umbel.tell()
     assert await umbel.exit() == 0
     await engines.exit()
+
+
+async def test_it_may_have_as_many_connections_as_the_system_allows(umbel):
+    served = await umbel(None)
+    soft, hard = resource.prlimit(served.process.pid, resource.RLIMIT_NOFILE)
+    assert soft == min(hard, 65535)
 
 
 async def test_sigterm_lets_a_running_stream_end(umbel, say):

@@ -2,10 +2,12 @@
 
 import asyncio
 import re
+import resource
 
 import pytest
 
 from umbel_engine.mock import MockStep
+from umbel_server.open_files import allow_many_files
 from umbel_server.server import SERVER
 
 from .commands import CHAT, COMPLETIONS, MESSAGES
@@ -165,7 +167,16 @@ async def test_a_stuck_client_holds_what_it_is_owed_and_no_more(serve, token):
     client.close()
 
 
-async def test_five_hundred_stuck_clients_disturb_nobody(serve, long_answer):
+@pytest.fixture
+def many_files():
+    """Let this process have both ends of many connections open."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    allow_many_files()
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+async def test_five_hundred_stuck_clients_disturb_nobody(serve, long_answer, many_files):
     served = await serve(
         long_answer,
         send_buffer=BUFFER,

@@ -1,11 +1,12 @@
 from collections.abc import Sequence
 
 import pytest
+import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers.decoders import DecodeStream
 
-from umbel_text.detokenizer import Detokenizer, left_context
+from umbel_text.detokenizer import LONGEST_WAIT, Detokenizer, left_context
 from umbel_text.token_texts import REPLACEMENT
 from umbel_text.tokenizer import Tokenizer
 
@@ -183,3 +184,82 @@ def test_an_id_that_cannot_be_a_token_gives_nothing(byte_level: Tokenizer) -> No
 def test_the_context_is_short_however_long_the_prompt(tokenizer: Tokenizer) -> None:
     prompt = tokenizer.encode("The quick brown fox jumps over the lazy dog. " * 500)
     assert len(left_context(tokenizer, prompt).token_ids) <= 8
+
+
+def lone_bytes(tokenizer: Tokenizer) -> list[int]:
+    """The tokens that stand for a byte that is no character by itself."""
+    every = range(tokenizer.max_token_id + 1)
+    return [token_id for token_id in every if REPLACEMENT in tokenizer.decode([token_id])]
+
+
+@given(st.data())
+def test_a_long_run_of_bytes_reads_as_if_it_were_decoded_as_a_whole(
+    byte_level: Tokenizer, data: st.DataObject
+) -> None:
+    bytes_ = st.sampled_from(lone_bytes(byte_level))
+    runs = st.lists(
+        st.tuples(st.lists(bytes_, min_size=1, max_size=5), st.integers(1, 40)), max_size=4
+    )
+    prompt = byte_level.encode("a") + data.draw(st.lists(bytes_, max_size=2))
+    output: list[int] = []
+    for run, times in data.draw(runs):
+        output += [*run * times, *byte_level.encode(data.draw(st.sampled_from(["", "b", "学"])))]
+    # An id that is no token, and one that cannot be, have no text wherever they stand.
+    output.insert(len(output) // 2, byte_level.max_token_id + 1)
+    pieces = detokenize(byte_level, prompt, output)
+    if not byte_level.decode(prompt).endswith(REPLACEMENT):
+        whole = detokenize_with_whole_prompt(byte_level, prompt, output, True, True)
+        assert pieces == whole
+    assert all(not piece.endswith(REPLACEMENT) for piece in pieces)
+
+
+class CountingBackend:
+    """A tokenizer's backend, or a stream of it, that counts the tokens it decodes."""
+
+    def __init__(self, backend: tokenizers.Tokenizer) -> None:
+        self.backend = backend
+        self.decoded = 0
+
+    def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = True) -> str:
+        self.decoded += len(token_ids)
+        return self.backend.decode(token_ids, skip_special_tokens=skip_special_tokens)
+
+
+@pytest.mark.parametrize("prompt", ["a", "学"])
+def test_bytes_that_never_become_a_character_are_not_decoded_again_and_again(
+    byte_level: Tokenizer, monkeypatch: pytest.MonkeyPatch, prompt: str
+) -> None:
+    prompt_token_ids = byte_level.encode(prompt)
+    if prompt == "学":
+        prompt_token_ids.pop()
+    context = left_context(byte_level, prompt_token_ids)
+    counting = CountingBackend(byte_level.backend)
+    monkeypatch.setattr(byte_level, "backend", counting)
+    detokenizer = Detokenizer(byte_level, context)
+    lone = byte_level.encode("学")[0]
+    length = 10_000
+    text = "".join(detokenizer.feed(lone) for _ in range(length))
+    assert text == ""
+    assert detokenizer.feed(byte_level.encode("b")[0]).endswith(REPLACEMENT + "b")
+    assert counting.decoded < 6 * length
+
+
+def test_a_stream_of_the_library_begins_anew_when_no_text_comes(
+    byte_fallback: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[list[int]] = []
+
+    def stream(ids: list[int], skip_special_tokens: bool) -> DecodeStream:
+        begun.append(ids)
+        return DecodeStream(ids=ids, skip_special_tokens=skip_special_tokens)
+
+    monkeypatch.setattr("umbel_text.detokenizer.DecodeStream", stream)
+    lone = byte_fallback.backend.token_to_id("<0xE5>")
+    assert lone is not None
+    words = byte_fallback.encode("the words", add_special_tokens=False)
+    length = 10 * LONGEST_WAIT
+    pieces = detokenize(byte_fallback, words, [*words, *[lone] * length, *words, *words])
+    assert begun[1:] == [[lone]] * 10
+    text = "".join(pieces)
+    assert text.startswith(("the words", " the words"))
+    assert text.endswith("the words the words")

@@ -16,6 +16,7 @@ import zmq
 from zmq.utils.monitor import parse_monitor_message
 
 from umbel_engine.errors import EngineDeadError, EngineStartError, UtilityError
+from umbel_engine.fault_log import log_fault
 from umbel_engine.greeter import EngineGreeter
 from umbel_engine.handshake import Part, Registrations, perform
 from umbel_engine.messages import ABORTED, Finish, Step
@@ -426,8 +427,8 @@ class EngineClient:
         if self.step_listener is not None:
             try:
                 self.step_listener(outputs, step)
-            except Exception:
-                logger.exception("the step listener failed; serving goes on")
+            except Exception as error:
+                log_fault(logger, error, "the step listener failed; serving goes on")
 
     def _resolve(self, output: UtilityOutput) -> None:
         call = self._calls.get(output.call_id)

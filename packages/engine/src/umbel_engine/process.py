@@ -312,4 +312,6 @@ def _log_to_stderr(line: str) -> None:
 
 
 def _to_stderr(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    # In one piece: others may write there, too.
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()

@@ -371,4 +371,5 @@ def _write_json(path: Path, value: object) -> None:
 
 
 def _to_stderr(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()

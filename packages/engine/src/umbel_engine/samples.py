@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Generic, NamedTuple, Protocol, Self, TypeVar, overload
 
 from umbel_engine.errors import EngineError
+from umbel_engine.fault_log import log_fault
 from umbel_engine.messages import ABORTED, Finish, Stage, Step
 from umbel_engine.wire import EncodedRequest, EngineCoreOutput, EngineCoreRequest
 
@@ -135,7 +136,9 @@ class Sample(Generic[ItemT]):
         try:
             self.finish = self._stage.feed(output, step)
         except Exception as error:
-            logger.exception("request %s: its output could not be processed", self.request_id)
+            log_fault(
+                logger, error, "request %s: its output could not be processed", self.request_id
+            )
             self._end(Finish("error", error=EngineError(f"output could not be processed: {error}")))
             return
         self._has_pending = True
@@ -233,7 +236,7 @@ class Group(Generic[ItemT]):
             try:
                 self.sink(ready)
             except Exception as error:
-                logger.exception("a sink failed; its samples are aborted")
+                log_fault(logger, error, "a sink failed; its samples are aborted")
                 self._fail(error)
         else:
             self.has_news = True

@@ -13,12 +13,13 @@ from prometheus_client import CollectorRegistry
 
 from umbel_chat import ChatLlm
 from umbel_engine import EngineDeadError, EngineError
+from umbel_engine.fault_log import log_fault
 from umbel_server.cors import Cors
 from umbel_server.errors import error_body
 from umbel_server.failures import api_error_of
 from umbel_server.http_metrics import counting
 from umbel_server.options import ServerOptions
-from umbel_server.paths import add_root_path, redirecting
+from umbel_server.paths import add_root_path, redirecting, shown_path
 from umbel_server.request_ids import add_request_id
 from umbel_server.request_log import RequestLog
 from umbel_server.routes.chat import add_chat_routes
@@ -138,9 +139,14 @@ def _log_failure(request: web.Request, error: Exception) -> None:
         case EngineDeadError():
             pass  # told once, and not for each of the requests that it ends
         case EngineError():
-            logger.error("%s %s failed: %s", request.method, request.rel_url.raw_path, error)
+            # Its words may quote the prompt.
+            logger.error(
+                "%s %s failed: the engine ended it with an error",
+                request.method,
+                shown_path(request),
+            )
         case _:
-            logger.exception("%s %s failed", request.method, request.rel_url.raw_path)
+            log_fault(logger, error, "%s %s failed", request.method, shown_path(request))
 
 
 def _plain_error(error: web.HTTPException, detail: str) -> web.Response:

@@ -14,7 +14,8 @@ from umbel_chat import ChatError
 from umbel_engine import EngineError
 from umbel_server.errors import OptionError
 from umbel_server.flags import make_parser
-from umbel_server.logs import set_up_logs
+from umbel_server.logs import say, set_up_logs
+from umbel_server.open_files import allow_many_files
 from umbel_server.render import render
 from umbel_server.requests.limits import read_max_n, read_max_prompts
 from umbel_server.serve import serve
@@ -32,6 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = make_parser()
     parsed = parser.parse_args(ours)
     set_up_logs(parsed.log_format)
+    allow_many_files()
     try:
         settings = settings_of(parsed, theirs, os.environ)
         if not isinstance(settings, ServeSettings):
@@ -43,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return asyncio.run(supervise(settings))
         return asyncio.run(serve(settings))
     except (OptionError, EngineError, TextError, ChatError, OSError) as error:
-        print(f"umbel: {error}", file=sys.stderr)
+        say(str(error))
         return 1
     except KeyboardInterrupt:
         return 130

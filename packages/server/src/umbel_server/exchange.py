@@ -4,13 +4,13 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 import msgspec
 from aiohttp import web
 
 from umbel_chat import ChatRequest
-from umbel_server.errors import invalid_body
+from umbel_server.bodies import read_body
 from umbel_server.requests.body import decode_body
 from umbel_server.requests.chat import ChatCompletionRequest
 from umbel_server.requests.completion import CompletionRequest
@@ -20,7 +20,6 @@ from umbel_server.requests.shared import ExtraArgument, check_encodable
 from umbel_server.responses.context import AnswerContext
 from umbel_server.responses.logprobs import Display
 from umbel_server.server import SERVER, Server
-from umbel_server.watch import ClientDisconnectedError
 from umbel_text import LoweredRequest
 
 WorkP = ParamSpec("WorkP")
@@ -28,6 +27,10 @@ ResultT = TypeVar("ResultT")
 
 LONG_BODY = 16 * 1024
 """Bytes of a body from which on rendering and tokenizing it takes longer than a change of threads."""
+
+
+LONG_CONSTRAINT = 1024
+"""Bytes of a body from which on checking a regex or a grammar in it may take long."""
 
 
 class Exchange(msgspec.Struct, frozen=True):
@@ -46,39 +49,71 @@ class Exchange(msgspec.Struct, frozen=True):
     trace_headers: dict[str, str] | None
 
 
-async def read_object(http: web.Request) -> dict[str, object]:
-    """Read the JSON object that a request carries; raises ApiError."""
-    try:
-        body = await http.read()
-    except web.RequestPayloadError as error:
-        raise invalid_body(f"The body could not be read: {error}") from error
-    except ConnectionError as error:
-        raise ClientDisconnectedError from error
-    return decode_body(body, http.headers.get("Content-Type"))
+async def read_request(
+    http: web.Request,
+    read: Callable[Concatenate[dict[str, object], WorkP], ResultT],
+    *args: WorkP.args,
+    **kwargs: WorkP.kwargs,
+) -> ResultT:
+    """Read the JSON object that a request carries, and from it what `read` makes of it.
+
+    A long body is decoded and read aside.  Raises ApiError, and what `read` does.
+    """
+    body = await read_body(http)
+    content_type = http.headers.get("Content-Type")
+
+    def decode_and_read() -> ResultT:
+        return read(decode_body(body, content_type), *args, **kwargs)
+
+    return await aside(http, decode_and_read)
 
 
 async def aside(
     http: web.Request, work: Callable[WorkP, ResultT], *args: WorkP.args, **kwargs: WorkP.kwargs
 ) -> ResultT:
     """Do some work for a request: on a thread, so that others do not wait, if its body is long."""
-    length = http.content_length
-    if length is not None and length < LONG_BODY:
+    if _is_shorter(http, LONG_BODY):
         return work(*args, **kwargs)
     return await asyncio.to_thread(work, *args, **kwargs)
 
 
-async def aside_with_template(
+async def lower_aside(
     http: web.Request,
-    request: ChatRequest,
-    work: Callable[WorkP, ResultT],
+    is_constrained: bool,
+    lower: Callable[WorkP, ResultT],
     *args: WorkP.args,
     **kwargs: WorkP.kwargs,
 ) -> ResultT:
-    """Do some work that takes the template of a chat; one of the request's own has its threads."""
+    """Lower a request, aside if its body is long, or may hold a constraint that takes long."""
+    if _is_shorter(http, LONG_CONSTRAINT if is_constrained else LONG_BODY):
+        return lower(*args, **kwargs)
+    return await asyncio.to_thread(lower, *args, **kwargs)
+
+
+async def lower_chat_aside(
+    http: web.Request,
+    request: ChatRequest,
+    is_constrained: bool,
+    lower: Callable[WorkP, ResultT],
+    *args: WorkP.args,
+    **kwargs: WorkP.kwargs,
+) -> ResultT:
+    """Lower a chat like `lower_aside`; one with a template of its own has its threads."""
     server = http.app[SERVER]
     if server.chat.brings_template(request):
-        return await server.template_threads.run(http, partial(work, *args, **kwargs))
-    return await aside(http, work, *args, **kwargs)
+        return await server.template_threads.run(http, partial(lower, *args, **kwargs))
+    return await lower_aside(http, is_constrained, lower, *args, **kwargs)
+
+
+def _is_shorter(http: web.Request, size: int) -> bool:
+    """Tell whether a body is known to be shorter than this."""
+    length = http.content_length
+    return length is not None and length < size
+
+
+def is_constrained(body: ChatCompletionRequest | CompletionRequest) -> bool:
+    """Tell whether a request constrains the texts that may answer it."""
+    return body.structured_outputs is not None or body.response_format is not None
 
 
 def begin(

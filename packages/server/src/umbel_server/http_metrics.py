@@ -12,6 +12,14 @@ UNCOUNTED = frozenset(
     {"/metrics", "/health", "/load", "/ping", "/version", "/server_info"},
 )
 
+METHODS = frozenset(
+    {"CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE"},
+)
+"""The methods that are counted each by itself; clients may make up others."""
+
+OTHER = "other"
+"""The label of all other methods."""
+
 KEPT_SERIES = 256
 """How many series are found without looking up their labels."""
 
@@ -72,8 +80,9 @@ def counting(registry: CollectorRegistry, root_path: str = "") -> Middleware:
             raise
         finally:
             elapsed = time.perf_counter() - start
-            requests_of(request.method, f"{status // 100}xx", path).inc()
+            method = request.method if request.method in METHODS else OTHER
+            requests_of(method, f"{status // 100}xx", path).inc()
             fine.observe(elapsed)
-            durations_of(request.method, path).observe(elapsed)
+            durations_of(method, path).observe(elapsed)
 
     return count

@@ -2,7 +2,6 @@
 
 import socket
 import ssl
-import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -10,7 +9,9 @@ from pathlib import Path
 
 from aiohttp import web
 
+from umbel_server.connections import Runner
 from umbel_server.errors import OptionError
+from umbel_server.logs import say
 from umbel_server.settings import FrontendSettings
 
 BACKLOG = 1024
@@ -54,7 +55,7 @@ async def serving(
     With `tls`, it speaks HTTPS.  `is_shared` says that other processes accept connections of the same socket.  Answers that
     still run at the end are given a second.
     """
-    runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=1.0)
+    runner = Runner(app)
     await runner.setup()
     try:
         # asyncio accepts so many connections in a turn; one by one, they go to whoever has time.
@@ -74,4 +75,4 @@ def announce(settings: FrontendSettings, listener: socket.socket, started: float
     scheme = "http" if settings.ssl_certfile is None else "https"
     address = settings.uds or f"{scheme}://{host}:{listener.getsockname()[1]}"
     elapsed = time.monotonic() - started
-    print(f"umbel: {name} is served at {address} (ready after {elapsed:.1f} s)", file=sys.stderr)
+    say(f"{name} is served at {address} (ready after {elapsed:.1f} s)")

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import sys
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -25,6 +26,12 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
         return json.dumps(entry)
+
+
+def say(line: str) -> None:
+    """Tell whoever started the command something, in one piece: others may write there, too."""
+    sys.stderr.write(f"umbel: {line}\n")
+    sys.stderr.flush()
 
 
 def set_up_logs(log_format: Literal["text", "json"]) -> None:

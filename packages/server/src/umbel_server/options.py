@@ -20,7 +20,8 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
     served below `root_path`.  A client that reads nothing for `client_write_timeout` seconds is cut
     off (0: never); a stream that was silent for `sse_keep_alive_interval` seconds gets a comment
     (0: none).  `environment` is what `/server_info` shows of it.  `fingerprint` and
-    `engine_version` describe what answers.  `max_body_size` is in bytes.
+    `engine_version` describe what answers.  `max_body_size` is in bytes, `body_timeout`, in
+    which a body has to arrive, in seconds.
     """
 
     served_model_names: tuple[str, ...]
@@ -50,3 +51,4 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
     sse_keep_alive_interval: float = 0.0
     log_requests: bool = False
     max_body_size: int = 32 * 1024 * 1024
+    body_timeout: float = 120.0

@@ -5,6 +5,9 @@ from http import HTTPStatus
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+LONGEST_SHOWN = 200
+"""Characters of a path that the log shows."""
+
 
 @web.middleware
 async def redirecting(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -23,6 +26,11 @@ async def redirecting(request: web.Request, handler: Handler) -> web.StreamRespo
     return web.Response(
         status=HTTPStatus.TEMPORARY_REDIRECT, headers={"Location": shorter.raw_path_qs}
     )
+
+
+def shown_path(request: web.Request) -> str:
+    """Give the path of a request for the log: as it was sent, so that it stays on its line."""
+    return request.rel_url.raw_path[:LONGEST_SHOWN]
 
 
 def add_root_path(app: web.Application, root_path: str) -> None:

@@ -11,6 +11,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from umbel_llm import RequestSummary
+from umbel_server.paths import shown_path
 
 logger = logging.getLogger(__name__)
 
@@ -77,8 +78,7 @@ def facts_of(
     """Give what there is to say about a request, by name; times are in seconds."""
     facts: dict[str, Any] = {
         "method": request.method,
-        # As it was sent: what it stands for might break the line.
-        "path": request.rel_url.raw_path,
+        "path": shown_path(request),
         "status": status,
         "seconds": round(seconds, 3),
     }

@@ -20,6 +20,7 @@ from umbel_llm import AdmissionLimits, Counters, Llm, LlmMetrics
 from umbel_server.app import create_app
 from umbel_server.errors import OptionError
 from umbel_server.listening import announce, listening_socket, serving
+from umbel_server.logs import say
 from umbel_server.memory import settle
 from umbel_server.options import ServerOptions
 from umbel_server.server import SERVER
@@ -129,7 +130,7 @@ async def bring_up(stack: AsyncExitStack, settings: ServeSettings, client: Engin
 def managed_engines(settings: ServeSettings, handshake_address: str) -> EngineProcess | None:
     """Give the process of the engines that are to run here; None if all are started elsewhere."""
     if settings.data_parallel_size_local == 0:
-        print(f"umbel: waiting for engines at {handshake_address}", file=sys.stderr)
+        say(f"waiting for engines at {handshake_address}")
         return None
     options = EngineProcessOptions(
         python=engine_python(settings.python),
@@ -258,7 +259,7 @@ async def run(
         server.is_draining = True
         await site.stop()
     if server.load:
-        print(f"umbel: {server.load} requests get {drain:g} s to finish", file=sys.stderr)
+        say(f"{server.load} requests get {drain:g} s to finish")
         await server.idle(drain)
     # What still runs ends with the finish reason "abort".
     llm = server.chat.text.llm

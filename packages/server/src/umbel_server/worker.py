@@ -20,7 +20,7 @@ from umbel_engine import EngineClient, EngineError
 from umbel_llm import Counters
 from umbel_server.errors import OptionError
 from umbel_server.listening import serving
-from umbel_server.logs import set_up_logs
+from umbel_server.logs import say, set_up_logs
 from umbel_server.memory import settle
 from umbel_server.processes import ServerProcesses
 from umbel_server.serve import engine_options, load_model, make_app, run
@@ -131,7 +131,7 @@ def main() -> int:
         logging.getLogger("umbel_engine.handshake").setLevel(logging.WARNING)
         return asyncio.run(work(assignment))
     except (OptionError, EngineError, TextError, ChatError, OSError) as error:
-        print(f"umbel: {error}", file=sys.stderr)
+        say(str(error))
         return 1
     except KeyboardInterrupt:
         return 130

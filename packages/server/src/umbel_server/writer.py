@@ -15,7 +15,9 @@ from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 
 from umbel_engine import Sample, Samples
+from umbel_engine.fault_log import log_fault
 from umbel_server.keep_alive import COMMENT, KeepAlive
+from umbel_server.paths import shown_path
 from umbel_server.server import SERVER
 from umbel_server.slow_clients import Outgoing
 from umbel_server.watch import ClientDisconnectedError, watched
@@ -253,8 +255,13 @@ class _Answer(Generic[ItemT]):
             raise
         except Exception as error:
             # The client is told that there was a fault, not which.
-            path = self._http.rel_url.raw_path
-            logger.exception("%s %s failed in mid-stream", self._http.method, path)
+            log_fault(
+                logger,
+                error,
+                "%s %s failed in mid-stream",
+                self._http.method,
+                shown_path(self._http),
+            )
             self._last = self._frames.failure(error)
 
     def _hold(self, ready: list[Sample[ItemT]]) -> None:

@@ -20,7 +20,15 @@ def tokenize_bad_words(
     model does not have.  The rule is that of vllm/sampling_params.py (update_from_tokenizer).
     """
     sequences: list[list[int]] = []
+    longest = MAX_TOKENS * tokenizer.max_characters_per_token
     for word in words:
+        if len(word.lstrip()) > longest:
+            raise InvalidRequestError(
+                f"bad_words must have at most {MAX_TOKENS} tokens together, and a word of "
+                f"{len(word)} characters has more.",
+                "bad_words",
+                len(word),
+            )
         bare = tokenizer.encode(word.lstrip(), add_special_tokens=False)
         if not bare:
             raise InvalidRequestError(

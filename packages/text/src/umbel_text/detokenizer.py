@@ -11,6 +11,9 @@ from umbel_text.tokenizer import Tokenizer, shared_length
 CHARACTER_TOKENS = 4
 """A UTF-8 character has at most four bytes, so no more than four tokens share one."""
 
+LONGEST_WAIT = 256
+"""Tokens without a text after which a stream begins anew: it decodes them all again for each."""
+
 
 class LeftContext(msgspec.Struct, frozen=True):
     """The end of a prompt, as far as the text of the tokens after it depends on it.
@@ -119,6 +122,7 @@ class Detokenizer:
         "_skips",
         "_stream",
         "_texts",
+        "_waiting",
         "_whole",
     )
 
@@ -133,6 +137,7 @@ class Detokenizer:
         self._context = context.token_ids
         self._skipped = tokenizer.skipped_ids if skips else frozenset()
         self._stream: DecodeStream | None = None
+        self._waiting = 0
         self._open_texts = context.open_texts
         self._open_ids: list[int] = list(context.token_ids) if context.open_texts else []
         self._texts = tokenizer.token_texts(skips)
@@ -163,13 +168,33 @@ class Detokenizer:
         if token_id in self._skipped:
             # The stream would decode all of a long run of them again for each.
             return ""
-        text = self._decode_open(token_id) if self._open_texts else self._step(token_id)
         if self._texts is not None:
-            # What gives text ends with a whole character, where a stream can begin anew.
-            self._whole = self._texts if text else None
-            if text:
-                self._context, self._stream = [], None
+            return self._decode_bytes(self._texts, token_id)
+        text = self._decode_open(token_id) if self._open_texts else self._step(token_id)
+        self._waiting = 0 if text else self._waiting + 1
+        if self._waiting == LONGEST_WAIT:
+            # Bytes that are no character, or no tokens at all.  They are given up, as they are
+            # where they change the text before them.
+            self._waiting, self._open_texts = 0, ()
+            self._stream = self._new_stream([token_id])
         return text
+
+    def _decode_bytes(self, texts: TokenTexts, token_id: int) -> str:
+        """Decode a token where every token stands for some bytes, those before it included.
+
+        Whether a text ends within a character shows in its last bytes, so that the whole of it is
+        decoded once.
+        """
+        self._whole = None
+        if texts[token_id] == "":
+            return ""
+        self._open_ids.append(token_id)
+        if self._decoded(self._open_ids[-CHARACTER_TOKENS:]).endswith(REPLACEMENT):
+            return ""
+        text = self._decoded(self._open_ids)
+        known = max((shared_length(before, text) for before in self._open_texts), default=0)
+        self._open_ids, self._open_texts, self._whole = [], (), texts
+        return text[known:]
 
     def _step(self, token_id: int) -> str:
         stream = self._stream
@@ -190,12 +215,13 @@ class Detokenizer:
     def _new_stream(self, token_ids: list[int]) -> DecodeStream:
         return DecodeStream(ids=token_ids, skip_special_tokens=self._skips)
 
+    def _decoded(self, token_ids: list[int]) -> str:
+        return self._backend.decode(token_ids, skip_special_tokens=self._skips)
+
     def _decode_open(self, token_id: int) -> str:
         """Decode a token while the prompt's last character is not complete."""
         try:
-            text = self._backend.decode(
-                [*self._open_ids, token_id], skip_special_tokens=self._skips
-            )
+            text = self._decoded([*self._open_ids, token_id])
         except OverflowError:
             return ""  # not an unsigned 32-bit number, so not a token
         self._open_ids.append(token_id)

@@ -9,6 +9,13 @@ from umbel_text.request import TextRequest
 
 Offsets = list[tuple[int, int]]
 
+LONGEST_TEXT = 1024 * 1024
+"""Characters of a text that is tokenized whole, however few tokens of it are wanted.
+
+A model that reads more gets more.  Tokenizing takes some seconds and hundreds of bytes of memory
+for each character, if every one is a token.
+"""
+
 
 def check_truncation(request: TextRequest, max_model_len: int) -> None:
     """Refuse to cut a prompt to more than fits."""
@@ -19,6 +26,17 @@ def check_truncation(request: TextRequest, max_model_len: int) -> None:
             f"{max_model_len}. Please request a smaller truncation size.",
             "truncate_prompt_tokens",
             size,
+        )
+
+
+def check_text(text: str, model: TextModel) -> None:
+    """Refuse a text that is too long to be tokenized for any purpose."""
+    limit = max(LONGEST_TEXT, model.max_model_len * model.tokenizer.max_characters_per_token)
+    if len(text) > limit:
+        raise InvalidRequestError(
+            f"The text has {len(text)} characters. At most {limit} are tokenized.",
+            "input_text",
+            len(text),
         )
 
 
@@ -74,6 +92,7 @@ def _encode(
                 raise _too_many_characters(len(text), characters, model.max_model_len)
             skipped = len(text) - characters if side == "left" else 0
             text = text[skipped : skipped + characters]
+    check_text(text, model)
     special = request.add_special_tokens
     if (keep is None or side is not None) and not request.return_token_offsets:
         return model.tokenizer.encode(text, special), None

@@ -9,6 +9,14 @@ from umbel_server.requests.faults import Faults
 
 JSON_TYPE = "application/json"
 
+MAX_NESTED = 512 * 1024
+"""How many arrays, objects and keys a body may have.
+
+Each takes many times its bytes in memory, and time in which nothing else happens.  They are counted
+by their characters, within texts too, so that a body is judged before it is decoded; a text with so
+many of them is longer than what models read.
+"""
+
 
 def decode_body(body: bytes, content_type: str | None) -> dict[str, object]:
     """Decode the JSON object that a request carries; raises ApiError.
@@ -20,6 +28,11 @@ def decode_body(body: bytes, content_type: str | None) -> dict[str, object]:
     if (content_type or "").lower().split(";", 1)[0] != JSON_TYPE:
         raise invalid_body(
             f"1 validation error:\n  Unsupported Media Type: Only '{JSON_TYPE}' is allowed"
+        )
+    if len(body) > MAX_NESTED and sum(map(body.count, (b"[", b"{", b":"))) > MAX_NESTED:
+        raise invalid_body(
+            f"The body has more than {MAX_NESTED} arrays, objects and keys: characters `[`, `{{` and "
+            "`:`, counted within texts too."
         )
     value = _decode(body) if body else None
     if not isinstance(value, dict):

@@ -353,9 +353,11 @@ class MessagesReader:
         if not isinstance(value, list):
             faults.add("list_type", at, "must be an array", value)
             return None
-        return [
-            self._message.read(message, (*at, index), faults) for index, message in enumerate(value)
-        ]
+        for index, message in enumerate(value):
+            if faults.enough:
+                break
+            self._message.read(message, (*at, index), faults)
+        return value
 
 
 _READER = StructReader(ChatCompletionRequest, {"messages": MessagesReader(), **CHECKED_FIELDS})

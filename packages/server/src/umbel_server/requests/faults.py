@@ -13,6 +13,9 @@ from umbel_server.errors import ApiError, display, invalid_body
 MAX_LISTED = 10
 """How many faults are listed; the others are only counted."""
 
+MAX_COUNTED = 1000
+"""How many faults are looked for: whoever reads a body with more of them stops there."""
+
 MAX_VALUE_CHARS = 200
 MAX_LINE_CHARS = 1000
 TRUNCATED = "...[truncated]"
@@ -36,13 +39,18 @@ class Fault(msgspec.Struct, frozen=True):
 
 
 class Faults:
-    """The faults of one body: all are counted, and the first few are kept."""
+    """The faults of one body: up to a limit all are counted, and the first few are kept."""
 
     __slots__ = ("count", "listed")
 
     def __init__(self) -> None:
         self.count = 0
         self.listed: list[Fault] = []
+
+    @property
+    def enough(self) -> bool:
+        """Whether there is no point in looking for more."""
+        return self.count >= MAX_COUNTED
 
     def add(
         self,
@@ -59,16 +67,17 @@ class Faults:
 
     def extend(self, other: "Faults") -> None:
         """Note the faults that were found elsewhere."""
-        self.count += other.count
+        self.count = min(self.count + other.count, MAX_COUNTED)
         self.listed += other.listed[: MAX_LISTED - len(self.listed)]
 
     def error(self) -> ApiError:
         """Give the error that lists them; its param is the place of the first."""
         label = "error" if self.count == 1 else "errors"
-        lines = [f"{self.count} validation {label}:"]
+        least = "At least " if self.enough else ""
+        lines = [f"{least}{self.count} validation {label}:"]
         lines += [f"  {_line(fault)}" for fault in self.listed]
         if self.count > len(self.listed):
-            lines.append(f"  ...and {self.count - len(self.listed)} more {label}")
+            lines.append(f"  ...and {least.lower()}{self.count - len(self.listed)} more {label}")
         return invalid_body("\n".join(lines), dotted(self.listed[0].location))
 
 

@@ -1,8 +1,8 @@
 """Fields: converting a decoded JSON object into a request, as leniently as pydantic does.
 
 Text that reads as a number is taken for one, 2.0 for an integer, "yes" and 1 for true, and null
-where the type allows None; `true` is never taken for a number.  Unknown keys are ignored.  All
-faults are found, in the order in which the fields are declared.
+where the type allows None; `true` is never taken for a number.  Unknown keys are ignored.  Faults
+are found in the order in which the fields are declared, all of them unless there are very many.
 """
 
 import math
@@ -211,20 +211,34 @@ class ListReader:
         exact = _convert(value, self._hint)
         if exact is not _REFUSED:
             return exact
-        return [self._item.read(item, (*at, index), faults) for index, item in enumerate(value)]
+        items = []
+        for index, item in enumerate(value):
+            if faults.enough:
+                break
+            items.append(self._item.read(item, (*at, index), faults))
+        return items
 
 
 class DictReader:
     """Reads objects with keys of the client's own and values of one type."""
 
-    def __init__(self, item: Reader) -> None:
+    def __init__(self, hint: object, item: Reader) -> None:
+        self._hint = hint
         self._item = item
 
     def read(self, value: object, at: Location, faults: Faults) -> object:
         if not isinstance(value, dict):
             faults.add("dict_type", at, "must be an object", value)
             return None
-        return {key: self._item.read(item, (*at, key), faults) for key, item in value.items()}
+        exact = _convert(value, self._hint)
+        if exact is not _REFUSED:
+            return exact
+        items = {}
+        for key, item in value.items():
+            if faults.enough:
+                break
+            items[key] = self._item.read(item, (*at, key), faults)
+        return items
 
 
 class NullableReader:
@@ -329,7 +343,7 @@ def reader_of(hint: object, meta: msgspec.Meta | None = None) -> Reader:
     if origin is list:
         return ListReader(_annotated(hint, meta), reader_of(arguments[0]), meta)
     if origin is dict:
-        return DictReader(reader_of(arguments[1]))
+        return DictReader(hint, reader_of(arguments[1]))
     if origin is Literal:
         return LiteralReader(arguments)
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):

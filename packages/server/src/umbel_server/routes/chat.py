@@ -10,9 +10,11 @@ from umbel_server.collect import collect
 from umbel_server.exchange import (
     Exchange,
     answer_context,
-    aside_with_template,
+    aside,
     begin,
-    read_object,
+    is_constrained,
+    lower_chat_aside,
+    read_request,
     stream_interval,
 )
 from umbel_server.load_report import load_report
@@ -31,7 +33,7 @@ async def create_chat_completion(http: web.Request) -> web.StreamResponse:
     """Answer a conversation n times."""
     arrival_time = time.time()
     with http.app[SERVER].counted():
-        body = read_chat_request(await read_object(http))
+        body = await read_request(http, read_chat_request)
         return await answer_chat(http, body, arrival_time)
 
 
@@ -40,9 +42,11 @@ async def answer_chat(
 ) -> web.StreamResponse:
     """Answer a conversation that has been read; the time is in seconds of the wall clock."""
     server = http.app[SERVER]
-    exchange, request = _begin_chat(http, server, body, arrival_time)
+    exchange, request = await aside(http, _begin_chat, http, server, body, arrival_time)
     with server.admitted(exchange.n):
-        lowered = await aside_with_template(http, request, server.chat.lower, request, exchange.n)
+        lowered = await lower_chat_aside(
+            http, request, is_constrained(body), server.chat.lower, request, exchange.n
+        )
         return await _answer(http, server, body, exchange, request, lowered)
 
 
@@ -51,8 +55,8 @@ async def read_chat(
 ) -> tuple[ChatCompletionRequest, Exchange, ChatRequest]:
     """Read and check a chat request as far as that goes without its prompt."""
     arrival_time = time.time()
-    body = read_chat_request(await read_object(http))
-    return body, *_begin_chat(http, server, body, arrival_time)
+    body = await read_request(http, read_chat_request)
+    return body, *await aside(http, _begin_chat, http, server, body, arrival_time)
 
 
 def _begin_chat(
@@ -73,7 +77,9 @@ async def _answer(
 ) -> web.StreamResponse:
     role, echo = server.options.response_role, ""
     if body.echo or not body.add_generation_prompt:
-        role, echo = await aside_with_template(http, request, _role_and_echo, server, body, request)
+        role, echo = await lower_chat_aside(
+            http, request, False, _role_and_echo, server, body, request
+        )
     rendered = lowered.request.prompt
     prompt_text = rendered if body.return_prompt_text and isinstance(rendered, str) else None
     context = answer_context(server, exchange, body, [lowered], _top_logprobs(body), prompt_text)

@@ -14,7 +14,9 @@ from umbel_server.exchange import (
     answer_context,
     aside,
     begin,
-    read_object,
+    is_constrained,
+    lower_aside,
+    read_request,
     stream_interval,
 )
 from umbel_server.load_report import load_report
@@ -36,7 +38,7 @@ async def create_completion(http: web.Request) -> web.StreamResponse:
     arrival_time = time.time()
     with server.counted():
         limit = server.options.max_completion_prompts
-        body = read_completion_request(await read_object(http), limit)
+        body = await read_request(http, read_completion_request, limit)
         return await answer_completion(http, body, arrival_time)
 
 
@@ -45,11 +47,13 @@ async def answer_completion(
 ) -> web.StreamResponse:
     """Continue the prompts of a body; the time is in seconds of the wall clock."""
     server = http.app[SERVER]
-    exchange, requests = _begin_completion(http, server, body, arrival_time)
+    exchange, requests = await aside(http, _begin_completion, http, server, body, arrival_time)
     limit = server.options.max_n_sequences
     best_of = check_best_of(body.best_of, exchange.n, body.stream, limit)
     with server.admitted(best_of * len(requests)):
-        lowered = await aside(http, lower_all, server, requests, exchange.n)
+        lowered = await lower_aside(
+            http, is_constrained(body), lower_all, server, requests, exchange.n
+        )
         if best_of > 1 and lowered[0].sampling.greedy:
             raise validation_error(
                 f"best_of must be 1 when using greedy sampling, got {best_of}.", "best_of", best_of
@@ -63,8 +67,8 @@ async def read_completion(
     """Read and check a completion request as far as that goes without its prompts."""
     arrival_time = time.time()
     limit = server.options.max_completion_prompts
-    body = read_completion_request(await read_object(http), limit)
-    return body, *_begin_completion(http, server, body, arrival_time)
+    body = await read_request(http, read_completion_request, limit)
+    return body, *await aside(http, _begin_completion, http, server, body, arrival_time)
 
 
 def _begin_completion(

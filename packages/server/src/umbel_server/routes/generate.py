@@ -8,9 +8,10 @@ import msgspec
 from aiohttp import web
 
 from umbel_engine import Stage, TokenStage
+from umbel_server.bodies import read_body
 from umbel_server.collect import collect
 from umbel_server.errors import bad_request, invalid_body, validation_error
-from umbel_server.exchange import Exchange, aside, read_object
+from umbel_server.exchange import Exchange, aside, lower_aside, read_request
 from umbel_server.requests.generate import (
     GenerateRequest,
     check_generate_served,
@@ -39,20 +40,21 @@ async def generate(http: web.Request) -> web.StreamResponse:
     server = opened(http)
     with server.counted():
         arrival_time = time.time()
-        body = read_generate_request(await read_object(http), server.options.max_n_sequences)
+        body = await read_request(http, read_generate_request, server.options.max_n_sequences)
         server.check_model(body.model)
         _check_sequences(server, body.sampling_params.n)
         check_generate_served(body)
         exchange = _exchange(http, body, arrival_time)
+        is_constrained = body.sampling_params.structured_outputs is not None
         with server.admitted(exchange.n):
-            lowered = await aside(http, _lower, server, body, exchange)
+            lowered = await lower_aside(http, is_constrained, _lower, server, body, exchange)
             return await _answer(http, server, body, exchange, lowered)
 
 
 async def abort_requests(http: web.Request) -> web.Response:
     """Abort answers by their request ids, with all their samples; unknown ids are ignored."""
     server = opened(http)
-    request_ids = _request_ids(await http.read())
+    request_ids = await aside(http, _request_ids, await read_body(http))
     server.chat.text.llm.abort(request_ids)
     if server.other_processes is not None:
         server.other_processes.abort(request_ids)

@@ -5,7 +5,7 @@ import time
 from aiohttp import web
 
 from umbel_server.errors import UNREADABLE, ApiError, bad_request
-from umbel_server.exchange import read_object
+from umbel_server.exchange import read_request
 from umbel_server.requests.chat import ChatCompletionRequest, read_chat_request
 from umbel_server.requests.completion import CompletionRequest, read_completion_request
 from umbel_server.routes.chat import answer_chat
@@ -30,14 +30,16 @@ async def invoke(http: web.Request) -> web.StreamResponse:
     server = http.app[SERVER]
     arrival_time = time.time()
     with server.counted():
-        data = await read_object(http)
-        body = _read(server, {**data, "model": http.headers.get(ADAPTER_HEADER)})
+        body = await read_request(http, _read, server, http.headers.get(ADAPTER_HEADER))
         if isinstance(body, ChatCompletionRequest):
             return await answer_chat(http, body, arrival_time)
         return await answer_completion(http, body, arrival_time)
 
 
-def _read(server: Server, data: dict[str, object]) -> ChatCompletionRequest | CompletionRequest:
+def _read(
+    data: dict[str, object], server: Server, model: str | None
+) -> ChatCompletionRequest | CompletionRequest:
+    data["model"] = model
     try:
         return read_chat_request(dict(data))
     except ApiError as error:

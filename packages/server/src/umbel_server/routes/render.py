@@ -4,7 +4,7 @@ import msgspec
 from aiohttp import web
 
 from umbel_server.errors import bad_request, permission_denied
-from umbel_server.exchange import Exchange, aside, aside_with_template
+from umbel_server.exchange import Exchange, is_constrained, lower_aside, lower_chat_aside
 from umbel_server.requests.chat import ChatCompletionRequest
 from umbel_server.requests.completion import CompletionRequest
 from umbel_server.requests.generate import ParseContext
@@ -23,7 +23,9 @@ async def render_chat_completion(http: web.Request) -> web.Response:
     """Give the generate request of a chat."""
     server = opened(http)
     body, exchange, request = await read_chat(http, server)
-    lowered = await aside_with_template(http, request, server.chat.lower, request, exchange.n)
+    lowered = await lower_chat_aside(
+        http, request, is_constrained(body), server.chat.lower, request, exchange.n
+    )
     context = _parse_context(server, body)
     return _json(_rendered(body, lowered, exchange.id, exchange, context))
 
@@ -34,7 +36,7 @@ async def render_completion(http: web.Request) -> web.Response:
     body, exchange, requests = await read_completion(http, server)
     if body.best_of is not None and body.best_of != exchange.n:
         raise bad_request("`best_of` cannot be rendered: it is no sampling parameter.", "best_of")
-    lowered = await aside(http, lower_all, server, requests, exchange.n)
+    lowered = await lower_aside(http, is_constrained(body), lower_all, server, requests, exchange.n)
     ids = [exchange.id]
     if len(lowered) > 1:
         ids = [f"{exchange.id}-{index}" for index in range(len(lowered))]

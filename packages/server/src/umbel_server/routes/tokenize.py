@@ -4,7 +4,7 @@ import msgspec
 from aiohttp import web
 
 from umbel_chat import ChatRequest
-from umbel_server.exchange import aside, aside_with_template, read_object
+from umbel_server.exchange import aside, lower_chat_aside, read_request
 from umbel_server.requests.served import check_tokenize_served
 from umbel_server.requests.tokenize import (
     TokenizeChatRequest,
@@ -15,12 +15,13 @@ from umbel_server.requests.tokenize import (
 from umbel_server.responses.tokenize import DetokenizeResponse, TokenizeResponse, tokenizer_info
 from umbel_server.server import SERVER, Server
 from umbel_text import SamplingOptions
+from umbel_text.truncation import check_text
 
 
 async def tokenize(http: web.Request) -> web.Response:
-    """Give the tokens of a text or of a conversation, of whatever length."""
+    """Give the tokens of a text or of a conversation, also of more than the model reads."""
     server = http.app[SERVER]
-    body = read_tokenize_request(await read_object(http))
+    body = await read_request(http, read_tokenize_request)
     server.check_model(body.model)
     if not isinstance(body, TokenizeChatRequest):
         return _json(await aside(http, _tokenize, server, body, body.prompt))
@@ -30,13 +31,13 @@ async def tokenize(http: web.Request) -> web.Response:
     def work() -> bytes:
         return _tokenize(server, body, server.chat.render(request))
 
-    return _json(await aside_with_template(http, request, work))
+    return _json(await lower_chat_aside(http, request, False, work))
 
 
 async def detokenize(http: web.Request) -> web.Response:
     """Give the text of tokens, special ones included."""
     server = http.app[SERVER]
-    body = read_detokenize_request(await read_object(http))
+    body = await read_request(http, read_detokenize_request)
     server.check_model(body.model)
     decode = server.chat.text.model.tokenizer.decode
     text = await aside(http, decode, body.tokens, skip_special_tokens=False)
@@ -51,6 +52,7 @@ async def describe_tokenizer(http: web.Request) -> web.Response:
 
 def _tokenize(server: Server, body: TokenizeRequest, text: str) -> bytes:
     model = server.chat.text.model
+    check_text(text, model)
     token_ids = model.tokenizer.encode(text, body.add_special_tokens)
     pieces = model.tokenizer.pieces(token_ids) if body.return_token_strs else None
     return msgspec.json.encode(
