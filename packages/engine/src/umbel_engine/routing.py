@@ -28,10 +28,12 @@ class Engine(msgspec.Struct, eq=False):
 
     def update(self, stats: SchedulerStats) -> None:
         """Take over what the engine's scheduler tells of itself, as far as it can be true."""
-        self.waiting = max(0, stats.num_waiting_reqs + stats.num_skipped_waiting_reqs)
-        self.running = max(0, stats.num_running_reqs)
-        # In this order, what is no number becomes 0.
-        self.kv_cache_usage = min(1.0, max(0.0, stats.kv_cache_usage))
+        waiting = stats.num_waiting_reqs + stats.num_skipped_waiting_reqs
+        running, usage = stats.num_running_reqs, stats.kv_cache_usage
+        self.waiting = waiting if waiting > 0 else 0
+        self.running = running if running > 0 else 0
+        # What is no number is not above 0 either.
+        self.kv_cache_usage = (usage if usage < 1.0 else 1.0) if usage > 0.0 else 0.0
 
     @property
     def load(self) -> float:

@@ -198,7 +198,9 @@ class Group(Generic[ItemT]):
         """Those that have been made so far; they are when they are sent."""
         self.sink: Sink[ItemT] | None = None
         self.waiter: asyncio.Future[None] | None = None
-        self.unfinished = sum(len(fanout.children) for fanout in fanouts)
+        self.unfinished = 0
+        for fanout in fanouts:
+            self.unfinished += len(fanout.children)
         self.error: Exception | None = None
         self.has_news = False
         """Whether something has become ready since the flag was taken down."""

@@ -19,6 +19,9 @@ async def read_body(http: web.Request) -> bytes:
     _check_head(http)
     timeout = http.app[SERVER].options.body_timeout
     try:
+        if http.content.is_eof():
+            # It has arrived already, as most do.
+            return await http.read()
         async with asyncio.timeout(timeout):
             return await http.read()
     except TimeoutError:
@@ -40,8 +43,8 @@ def _check_head(http: web.Request) -> None:
     if http.content_length is not None and http.content_length > limit:
         raise web.HTTPRequestEntityTooLarge(limit, http.content_length)
     for name, plain in (("Content-Encoding", "identity"), ("Transfer-Encoding", "chunked")):
-        value = http.headers.get(name, plain)
-        if value.strip().lower() != plain:
+        value = http.headers.get(name)
+        if value is not None and value.strip().lower() != plain:
             raise ApiError(
                 HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
                 f"{name} must be `{plain}` or left out: a body has to be sent as it is.",
