@@ -7,6 +7,7 @@ Run it with a Python that has umbel-server.
 """
 
 import argparse
+import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
@@ -14,13 +15,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
+from aiohttp import web
 
+from umbel_chat import TemplateLimits
+from umbel_server import ServerOptions, connections, errors
 from umbel_server.flags import make_parser
-from umbel_server.requests import served
+from umbel_server.requests import body, faults, limits, served, shared
 from umbel_server.requests.chat import ChatCompletionRequest
 from umbel_server.requests.completion import CompletionRequest
+from umbel_text import bad_words, sampling, truncation
+from umbel_text.grammars import assembly
 
 ROOT = Path(__file__).resolve().parent.parent
+MIB = 1024 * 1024
 
 NO_EFFECT: Mapping[str, str] = {
     "include_reasoning": "no effect without a reasoning parser",
@@ -109,6 +116,112 @@ def difference_rows() -> Iterator[str]:
         yield f"- {difference.reason}"
 
 
+def limit_rows() -> Iterator[str]:
+    """Give a row for each limit on what a client may send or hold."""
+    yield "| What | Limit | Beyond it | Set by |"
+    yield "|---|---|---|---|"
+    for row in (*_connection_limits(), *_request_limits(), *_constraint_limits()):
+        yield f"| {' | '.join(row)} |"
+
+
+def _connection_limits() -> Iterator[tuple[str, str, str, str]]:
+    options = ServerOptions(served_model_names=("",), model_root="")
+    head = web.RequestHandler.__init__
+    defaults = inspect.signature(head).parameters
+    line, headers = defaults["max_line_size"].default, defaults["max_headers"].default
+    yield (
+        "the head of a request, or the first byte of a connection, arrives within",
+        f"{connections.HEAD_TIMEOUT:g} s",
+        "closed",
+        "",
+    )
+    yield (
+        "a connection may be idle after an answer for",
+        f"{connections.KEEP_ALIVE:g} s",
+        "closed",
+        "",
+    )
+    yield "headers, each line of so many bytes", f"{headers} of {line:,}", "400", ""
+    yield "a body arrives within", f"{options.body_timeout:g} s", "408", ""
+    yield "bytes of a body", f"{options.max_body_size / MIB:g} MiB", "413, before it is read", ""
+    yield "a packed body (`Content-Encoding`)", "is refused", "415", ""
+    yield (
+        "a client that reads nothing of what waits for it",
+        f"{options.client_write_timeout:g} s",
+        "cut off",
+        "`--client-write-timeout`",
+    )
+
+
+def _request_limits() -> Iterator[tuple[str, str, str, str]]:
+    yield (
+        "samples that are answered at once, by one server process",
+        f"{limits.DEFAULT_MAX_SEQUENCES:,}",
+        "503",
+        "`--max-concurrent-sequences`",
+    )
+    yield "samples that wait or run in the engines", "no limit", "503", "`--max-num-queued-reqs`"
+    yield "prompt tokens without an answer yet", "no limit", "503", "`--max-num-queued-tokens`"
+    yield "n, and `best_of`", f"{limits.DEFAULT_MAX_N:,}", "400", f"`{limits.MAX_N_VARIABLE}`"
+    yield (
+        "prompts of a completion",
+        f"{limits.DEFAULT_MAX_PROMPTS:,}",
+        "400",
+        f"`{limits.MAX_PROMPTS_VARIABLE}`",
+    )
+    yield "arrays, objects and keys in a body", f"{body.MAX_NESTED:,}", "400", ""
+    yield (
+        "faults of a body that are looked for, and those that are told",
+        f"{faults.MAX_COUNTED:,} and {faults.MAX_LISTED}",
+        "",
+        "",
+    )
+    yield (
+        "characters of a text that is tokenized",
+        f"{truncation.LONGEST_TEXT:,}, or more if the model reads more",
+        "400",
+        "",
+    )
+    yield "stop strings", f"{shared.MAX_STOP_STRINGS}", "400", ""
+    yield (
+        "`logit_bias`, `allowed_token_ids`, `logprob_token_ids`",
+        (
+            f"{sampling.MAX_LOGIT_BIASES:,}, {sampling.MAX_ALLOWED_TOKEN_IDS:,} and "
+            f"{sampling.MAX_LOGPROB_TOKEN_IDS}"
+        ),
+        "400",
+        "",
+    )
+    yield (
+        "`bad_words`, in sequences and in tokens",
+        f"{bad_words.MAX_SEQUENCES} and {bad_words.MAX_TOKENS:,}",
+        "400",
+        "",
+    )
+    yield "`top_logprobs`", "20", "400", "`--max-logprobs`"
+    yield "characters of an error message", f"{errors.LONGEST_MESSAGE:,}", "cut", ""
+
+
+def _constraint_limits() -> Iterator[tuple[str, str, str, str]]:
+    yield (
+        "characters of a regex, of a grammar",
+        (f"{assembly.LONGEST_REGEX:,} and {assembly.LONGEST_GRAMMAR:,}"),
+        "400",
+        "",
+    )
+    yield "work that a constraint is for its engine", "see compatibility", "400", ""
+    own = TemplateLimits()
+    yield "a template of a request: characters", f"{own.source:,}", "400", ""
+    yield "time for each of its processes", f"{own.seconds:g} s", "400", ""
+    yield (
+        "memory, and text that comes out",
+        f"{own.memory / MIB:g} and {own.output / MIB:g} MiB",
+        "400",
+        "",
+    )
+    yield "such processes at once", f"{own.at_once}", "they wait", ""
+
+
 class Table(NamedTuple):
     """A table: its document, its name, and where its lines come from."""
 
@@ -119,6 +232,7 @@ class Table(NamedTuple):
 
 TABLES = (
     Table("docs/operations.md", "flags", flag_rows),
+    Table("docs/security.md", "limits", limit_rows),
     Table("docs/compatibility.md", "fields", field_rows),
     Table("docs/compatibility.md", "differences", difference_rows),
 )
