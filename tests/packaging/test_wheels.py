@@ -13,7 +13,7 @@ THIRD_PARTY = {
     "engine": {"msgspec", "numpy", "pyzmq"},
     "llm": {"msgspec", "prometheus-client"},
     "text": {"huggingface-hub", "msgspec", "tokenizers"},
-    "chat": {"jinja2", "msgspec"},
+    "chat": {"jinja2", "markupsafe", "msgspec"},
     "server": {"aiohttp", "msgspec", "numpy", "prometheus-client", "pyzmq"},
 }
 COMMANDS = {
