@@ -45,6 +45,8 @@ ON_BOTH_LOOPS = {
     "test_choices.py",
     "test_connections.py",
     "test_disconnects.py",
+    "test_keep_alive.py",
+    "test_slow_clients.py",
     "test_streams.py",
 }
 
