@@ -4,8 +4,15 @@ import argparse
 import json
 import math
 import re
+from collections.abc import Mapping
 
 import msgspec
+
+UNITS: Mapping[str, int] = {
+    letter: base**power
+    for base, letters in ((1000, "kmgt"), (1024, "KMGT"))
+    for power, letter in enumerate(letters, 1)
+}
 
 
 def port_number(text: str) -> int:
@@ -60,3 +67,27 @@ def seconds(text: str) -> float:
     if not 0 <= value < math.inf:
         raise argparse.ArgumentTypeError(f"must be a number of seconds from 0 up, got {text!r}")
     return value
+
+
+def token_count(text: str) -> int:
+    """Read a flag whose value is a number of tokens; see `number_of_tokens`."""
+    number = number_of_tokens(text)
+    if number is None:
+        raise argparse.ArgumentTypeError(f"must be a number of tokens, got {text!r}")
+    return number
+
+
+def number_of_tokens(text: str) -> int | None:
+    """Read a number of tokens: 8192, 8K (of 1024), 8k or 8.2k (of 1000); None for what is none.
+
+    The rule is vLLM's (vllm/engine/arg_utils.py, human_readable_int).
+    """
+    match = re.fullmatch(r"(\d{1,15})(\.\d{1,15})?([kmgtKMGT])?", text, re.ASCII)
+    if match is None:
+        return None
+    whole, fraction, unit = match.groups()
+    if fraction is None:
+        return int(whole) * UNITS.get(unit, 1)
+    if unit is None or unit.isupper():
+        return None
+    return int(float(whole + fraction) * UNITS[unit])

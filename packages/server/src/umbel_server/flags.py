@@ -11,6 +11,7 @@ from umbel_server.flag_types import (
     port_number,
     root_path,
     seconds,
+    token_count,
 )
 from umbel_server.options import DEFAULT_WRITE_TIMEOUT
 from umbel_server.requests.limits import DEFAULT_MAX_SEQUENCES, MAX_N_OPTION
@@ -162,7 +163,7 @@ def _add_limit_flags(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--max-num-queued-tokens",
-        type=count,
+        type=token_count,
         metavar="N",
         help="once so many prompt tokens wait for their first answer token, refuse (no limit)",
     )

@@ -1,10 +1,10 @@
 """How many tokens a model takes, where no engine tells."""
 
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from umbel_server.errors import OptionError
+from umbel_server.flag_types import number_of_tokens
 from umbel_text.tokenizer import read_json
 
 LENGTH_KEYS = (
@@ -27,12 +27,6 @@ SCALED_ALREADY = frozenset(
 )
 """Kinds of rotary embedding whose factor is part of the length that the configuration states."""
 
-UNITS: Mapping[str, int] = {
-    letter: base**power
-    for base, letters in ((1000, "kmgt"), (1024, "KMGT"))
-    for power, letter in enumerate(letters, 1)
-}
-
 
 def read_max_model_len(folder: Path, option: str | None) -> int:
     """Give the longest prompt plus output, in tokens, of the model in a folder.
@@ -50,19 +44,12 @@ def read_max_model_len(folder: Path, option: str | None) -> int:
 
 
 def _read_length(text: str) -> int:
-    """Read a number of tokens: 8192, 8K (of 1024), 8k or 8.2k (of 1000)."""
-    match = re.fullmatch(r"(\d{1,15})(\.\d{1,15})?([kmgtKMGT])?", text, re.ASCII)
-    if match is not None:
-        whole, fraction, unit = match.groups()
-        if fraction is None:
-            length = int(whole) * UNITS.get(unit, 1)
-        elif unit is not None and unit.islower():
-            length = int(float(whole + fraction) * UNITS[unit])
-        else:
-            length = 0
-        if length > 0:
-            return length
-    raise OptionError(f"--max-model-len must be a number of tokens, such as 8192, got {text!r}.")
+    length = number_of_tokens(text)
+    if not length:
+        raise OptionError(
+            f"--max-model-len must be a number of tokens, such as 8192, got {text!r}."
+        )
+    return length
 
 
 def _length_of(config: Mapping[str, object]) -> int:
