@@ -91,7 +91,7 @@ def fan():
         prompt=(1, 2, 3),
         stage=TokenStage,
         interval=1,
-        on_open=lambda fanout: None,
+        on_open=lambda fanout, is_first: None,
         on_close=lambda: None,
         **params,
     ):

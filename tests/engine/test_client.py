@@ -71,7 +71,7 @@ async def test_on_open_comes_before_the_first_child_and_on_close_after_the_last(
     samples = open_samples(
         client,
         3,
-        on_open=lambda fanout: calls.append(("open", client.in_flight)),
+        on_open=lambda fanout, is_first: calls.append(("open", client.in_flight)),
         on_close=lambda: calls.append(("close", client.in_flight)),
         max_tokens=10_000,
     )
@@ -88,7 +88,7 @@ async def test_on_open_may_refuse_all_children(connected, open_samples):
     client, engine = connected
     calls = []
 
-    def refuse(fanout):
+    def refuse(fanout, is_first):
         raise ValueError("too many")
 
     merged = merge(

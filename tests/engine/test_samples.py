@@ -128,7 +128,7 @@ async def test_merged_groups_are_one_group_in_the_order_given(connected, open_sa
             2,
             name=name,
             prompt=prompt,
-            on_open=lambda fanout, name=name: opened.append(name),
+            on_open=lambda fanout, is_first, name=name: opened.append((name, is_first)),
         )
         for name, prompt in (("a", (1, 2)), ("b", (3,)))
     ]
@@ -148,7 +148,7 @@ async def test_merged_groups_are_one_group_in_the_order_given(connected, open_sa
     assert [request.prompt_token_ids for request in adds] == [[1, 2], [1, 2], [3], [3]]
     assert calls == [["1_b-abcd", "0_a-abcd"]]
     assert await engine.wait_aborts() == [ids]
-    assert opened == ["a", "b"]
+    assert opened == [("a", True), ("b", False)]
 
 
 async def test_merged_groups_are_read_under_their_place_in_the_whole(connected, open_samples):

@@ -84,6 +84,43 @@ async def test_prompts_without_a_first_token_fill_the_queue_of_tokens(
         llm.admission.check(1)
 
 
+async def test_prompts_of_one_answer_do_not_fill_the_queue_for_each_other(
+    connect, request_of
+) -> None:
+    llm, (engine,) = await connect(paused=True)
+    llm = limited(llm, max_num_queued_tokens=4)
+    parts = [llm.generate_n(request_of(name, prompt_token_ids=[1] * 9), 2) for name in "ab"]
+    async with merge(*parts):
+        await engine.wait_adds(4)
+        with pytest.raises(QueueFullError, match=BACKLOG):
+            await llm.generate(request_of("y")).__aenter__()
+
+
+async def test_a_stage_that_cannot_be_made_holds_no_place(connect, request_of) -> None:
+    llm, (engine,) = await connect(paused=True)
+    made = []
+
+    def stage(stats):
+        if made:
+            raise ZeroDivisionError
+        made.append(TokenStage())
+        return made[0]
+
+    with pytest.raises(ZeroDivisionError):
+        await llm.generate_with(request_of(), 3, stage).__aenter__()
+    assert (llm.admission.unfinished, llm.admission.queued_tokens) == (0, 0)
+    assert [len(aborted) for aborted in await engine.wait_aborts()] == [1]
+
+
+async def test_samples_that_were_never_sent_are_no_aborts(connect, request_of) -> None:
+    llm, _ = await connect(paused=True)
+    entering = asyncio.create_task(llm.generate_n(request_of(), 150).__aenter__())
+    await asyncio.sleep(0)
+    assert llm.abort(["x"]) == 150
+    (await entering).close()
+    assert llm.client.aborted_samples == {"stop_string": 0, "abandoned": 64}
+
+
 @pytest.mark.parametrize("ending", ["abort", "error", "cancelled"])
 async def test_whatever_ends_a_sample_makes_room(connect, request_of, ending) -> None:
     script = [MockStep(finish="error")] if ending == "error" else []

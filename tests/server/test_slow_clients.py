@@ -90,6 +90,43 @@ async def test_a_client_that_goes_on_reading_is_left_alone_however_slow(serve, t
     assert served.engine.aborts == []
 
 
+async def test_a_client_that_reads_a_little_at_a_time_is_left_alone(serve, token):
+    words = [token(" London")] * 1500
+    served = await serve(
+        lambda request: [MockStep(token_ids=words) for _ in range(600)],
+        client_write_timeout=0.5,
+        max_model_len=10**6,
+    )
+    # The buffers of the systems are as large as they like to be; nothing leaves ours meanwhile.
+    client = await served.raw(CHAT, messages=MESSAGES, stream=True, max_tokens=10**6)
+    loop = asyncio.get_running_loop()
+    for _ in range(30):
+        assert await asyncio.wait_for(loop.sock_recv(client.socket, 65536), 10)
+        await asyncio.sleep(0.05)
+    assert served.engine.aborts == []
+
+
+async def test_a_client_that_reads_nothing_is_noticed_while_its_stream_goes_on(serve, token):
+    words = [token(" London")] * 10
+    served = await serve(
+        lambda request: [MockStep(token_ids=words) for _ in range(100_000)],
+        send_buffer=BUFFER,
+        client_write_timeout=0.3,
+        max_model_len=10**7,
+        engine_options={"paused": True},
+    )
+    client = await stuck(served, max_tokens=10**6)
+    await served.engine.wait_adds(1)
+    aborted = asyncio.ensure_future(served.engine.wait_aborts())
+    # Every step writes something; the transport's buffer is never so full that writing stops.
+    while not aborted.done():
+        await served.engine.step()
+        await asyncio.sleep(0.01)
+    (outgoing,) = slow_clients(served)._connections.values() or [None]
+    assert outgoing is None or outgoing.written < 64 * 1024
+    client.close()
+
+
 async def test_an_idle_connection_is_no_slow_client(serve, say):
     served = await serve(lambda request: say("hi"), client_write_timeout=0.1)
     client = await served.raw(CHAT, messages=MESSAGES)

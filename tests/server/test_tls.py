@@ -76,12 +76,19 @@ async def test_a_client_that_goes_aborts_its_samples(secure, say):
     assert await served.engine.wait_aborts() == [[add.request_id for add in served.engine.adds]]
 
 
-async def test_a_client_that_does_not_read_is_cut_off(secure, token, trusting):
+async def test_a_client_that_does_not_read_is_cut_off_whoever_came_and_went(
+    secure, token, trusting
+):
     words = [token(" London")] * 1500
     served = await secure(
         lambda request: [MockStep(token_ids=words) for _ in range(1200)],
         *("--client-write-timeout", "0.3"),
     )
+    # asyncio's transport of a connection that is over tells nothing of its buffer.
+    async with served.session.get(
+        f"{served.url}/health", headers={"Connection": "close"}
+    ) as answer:
+        assert answer.status == 200
     port = int(served.url.rpartition(":")[2])
     _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trusting, limit=1)
     body = json.dumps({"messages": MESSAGES, "stream": True}).encode()
@@ -92,6 +99,22 @@ async def test_a_client_that_does_not_read_is_cut_off(secure, token, trusting):
     await served.line("a client has read nothing for 0.3 s and is cut off")
     await served.engine.wait_aborts()
     writer.transport.abort()
+    served.tell()
+    assert await served.exit() == 0
+    assert "Traceback" not in "".join(served.lines)
+
+
+async def test_clients_that_go_leave_no_fault_behind(secure, say):
+    served = await secure(lambda request: say(*["hi"] * 10_000), step_seconds=0.001)
+    for _ in range(20):
+        body = {"messages": MESSAGES, "stream": True, "max_tokens": 1900}
+        response = await served.session.post(served.url + CHAT, json=body)
+        await response.content.readany()
+        response.close()
+    await served.engine.wait_aborts(20)
+    served.tell()
+    assert await served.exit() == 0
+    assert "ERROR" not in "".join(served.lines)
 
 
 async def test_a_client_that_speaks_plain_http_is_told_no_more_than_that(secure, say):

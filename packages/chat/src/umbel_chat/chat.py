@@ -13,6 +13,9 @@ from umbel_chat.template import UNTRUSTED_TEMPLATE, ChatTemplate
 from umbel_engine import Samples
 from umbel_text import LoweredRequest, TextLlm, TextRequest, TextStage
 
+FEW_MESSAGES = 1024
+"""So many messages are read whatever the model's context."""
+
 
 class ChatModel(msgspec.Struct, frozen=True):
     """What the chat layer knows of a model.
@@ -58,6 +61,13 @@ class ChatLlm:
 
     def render(self, request: ChatRequest) -> str:
         """Render the prompt of a conversation; raises InvalidChatError when that fails."""
+        most = max(self.text.model.max_model_len, FEW_MESSAGES)
+        if len(request.messages) > most:
+            raise InvalidChatError(
+                f"The conversation has {len(request.messages)} messages. At most {most} are read, one "
+                "for each token of the model's context.",
+                "messages",
+            )
         # A value that asks for nothing leaves the model's (vllm/renderers/params.py).
         asked = {
             name: value
@@ -97,6 +107,10 @@ class ChatLlm:
         if not isinstance(source, str):
             raise InvalidChatError("chat_template must be a string.", "chat_template")
         return self.model.template.replaced(source, self._processes.compile(source))
+
+    def close(self) -> None:
+        """Render no template of a request any more; processes that do are ended."""
+        self._processes.close()
 
     def lower(self, request: ChatRequest, n: int = 1) -> LoweredRequest:
         """Render, tokenize and check a request.

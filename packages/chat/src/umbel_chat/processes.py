@@ -83,6 +83,8 @@ class RenderingProcesses:
     def __init__(self, limits: TemplateLimits) -> None:
         self._limits = limits
         self._turns = threading.Semaphore(limits.at_once)
+        self._running: set[_Process] = set()
+        self._is_closed = False
         self._environment = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
         self._facts = lru_cache(KEPT_FACTS)(self._describe)
 
@@ -111,7 +113,13 @@ class RenderingProcesses:
             raise InvalidChatError(f"The chat template cannot be given this: {error}.") from error
         limits = self._limits
         with self._turns, _Process(limits, self._environment) as process:
-            letter, payload = process.ask(job)
+            self._running.add(process)
+            try:
+                if self._is_closed:
+                    raise RuntimeError("no chat template is rendered any more")
+                letter, payload = process.ask(job)
+            finally:
+                self._running.discard(process)
         text = payload.decode("utf-8", "surrogatepass")
         if letter == rendering.DONE:
             return text
@@ -120,6 +128,12 @@ class RenderingProcesses:
         elif letter == rendering.TOO_LONG:
             text = f"{THE_TEMPLATE} made more text than the limit of {limits.output / MIB:g} MiB."
         raise InvalidChatError(text)
+
+    def close(self) -> None:
+        """End what runs, and run nothing any more; whoever waits is told so."""
+        self._is_closed = True
+        for process in list(self._running):
+            process.kill()
 
 
 class _Process:
@@ -152,6 +166,10 @@ class _Process:
     def __exit__(self, *_: object) -> None:
         self._end()
         self._socket.close()
+
+    def kill(self) -> None:
+        """End the process."""
+        self._process.kill()
 
     def _end(self) -> int:
         self._process.kill()

@@ -29,7 +29,7 @@ SIZE_BYTES = 8
 
 SOCKET = 0
 
-LOADED_LATE = ("jinja2.constants", "jinja2.debug", "pprint", "textwrap", "unicodedata")
+LOADED_LATE = ("html", "jinja2.constants", "jinja2.debug", "pprint", "textwrap", "unicodedata")
 """What jinja2 would import when a template needs it, when no file can be opened any more."""
 
 
@@ -112,6 +112,8 @@ def answer_to(job: tuple[str, dict[str, object] | None], output: int) -> tuple[b
         letter = DONE
     except MemoryError:
         raise
+    except OSError:
+        letter, text = FAILED, "The chat template needs a part of Python that it cannot have here."
     except Exception as error:
         letter, text = FAILED, reason_of(error)
     encoded = text.encode("utf-8", "surrogatepass")

@@ -109,6 +109,9 @@ class EngineClient:
         self.step_listener: StepListener | None = None
         self.error: EngineDeadError | None = None
         """Why no request can be served any more; None while the engines live."""
+        self.aborted_samples = {"stop_string": 0, "abandoned": 0}
+        """How many samples engines were told to abort: their text was complete, or nobody waited
+        for it any more."""
         self._death: asyncio.Future[EngineDeadError] = self._loop.create_future()
         try:
             self._bind()
@@ -254,6 +257,9 @@ class EngineClient:
         for receiver in receivers:
             self._forget(receiver)
             if receiver.engine is not None and self.error is None:
+                finish = receiver.finish
+                is_complete = finish is not None and finish.error is None
+                self.aborted_samples["stop_string" if is_complete else "abandoned"] += 1
                 self._aborts.setdefault(receiver.engine, []).append(receiver.request_id)
         self._schedule_flush()
 

@@ -273,15 +273,16 @@ class Fanout(NamedTuple, Generic[ItemT]):
 
     `new_stage` makes the stage of a child when its turn to be sent has come.  A sample is handed
     over every `interval` tokens, or, with None, only at its end.  `on_open` is called once, before
-    the first child is sent, and may refuse them all by raising; `on_close` is called once after
-    that, when nothing runs any more.
+    the first child is sent, and may refuse them all by raising; it is told whether this is the
+    first fan-out of those that are sent together.  `on_close` is called once after that, when
+    nothing runs any more.
     """
 
     request: EngineCoreRequest
     children: Sequence[Child]
     new_stage: Callable[[Child], Stage[ItemT]]
     interval: int | None
-    on_open: "Callable[[OpenFanout[ItemT]], None]" = lambda fanout: None
+    on_open: "Callable[[OpenFanout[ItemT], bool], None]" = lambda fanout, is_first: None
     on_close: Callable[[], None] = lambda: None
 
 
@@ -307,9 +308,9 @@ class OpenFanout(Generic[ItemT]):
         """What is sent."""
         return self._fanout
 
-    def open(self) -> None:
+    def open(self, is_first: bool) -> None:
         """Tell whoever made the fan-out that its children are about to be sent."""
-        self._fanout.on_open(self)
+        self._fanout.on_open(self, is_first)
         self._is_open = True
 
     def send(self) -> Iterator[None]:
@@ -437,7 +438,7 @@ class Samples(Generic[ItemT]):
     async def _send(self) -> None:
         parts = self._group.parts
         for part in parts:
-            part.open()
+            part.open(is_first=part is parts[0])
         sent = 0
         for part in parts:
             for _ in part.send():

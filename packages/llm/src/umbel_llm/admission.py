@@ -70,12 +70,15 @@ class Admission:
         """How many prompt tokens belong to samples without any output yet."""
         return self._queued_tokens
 
-    def check(self, n: int) -> None:
-        """Raise QueueFullError when n samples more would be too many; counts nothing."""
+    def check(self, n: int, with_backlog: bool = True) -> None:
+        """Raise QueueFullError when n samples more would be too many; counts nothing.
+
+        Without `with_backlog`, prompts that wait do not matter.
+        """
         most, most_tokens = self._limits.max_num_queued_reqs, self._limits.max_num_queued_tokens
         if most is not None and self.unfinished + n > most:
             self._reject("max_num_queued_reqs", BUSY)
-        if most_tokens is not None and self._queued_tokens >= most_tokens:
+        if with_backlog and most_tokens is not None and self._queued_tokens >= most_tokens:
             self._reject("max_num_queued_tokens", BACKLOG)
 
     def _reject(self, reason: str, message: str) -> NoReturn:

@@ -45,8 +45,6 @@ class ChildStage(Generic[ItemT]):
                 self._stats.finish(finish.reason, step)
             else:
                 self._stats.drop()
-            if output.finish_reason is None:
-                self._stats.aborted("stop_string")
             self._parent.child_ended(finish.reason, self._stats.num_generation_tokens)
         return finish
 
@@ -56,7 +54,5 @@ class ChildStage(Generic[ItemT]):
             self._is_prefilling = False
             self._parent.child_prefilled()
         self._stats.drop()
-        if finish.reason == "abort":
-            self._stats.aborted("abandoned")
         self._parent.child_ended(finish.reason, self._stats.num_generation_tokens)
         self._end(finish)

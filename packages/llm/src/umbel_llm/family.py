@@ -71,16 +71,16 @@ class Family(Generic[ItemT]):
         self._reasons: dict[str, int] = {}
         self._fanout: OpenFanout[ItemT] | None = None
 
-    def open(self, fanout: OpenFanout[ItemT]) -> None:
+    def open(self, fanout: OpenFanout[ItemT], is_first: bool) -> None:
         """Let the children in; called before the first is made."""
-        self._admission.check(self._n)
+        # What is let in together does not stand in its own way.
+        self._admission.check(self._n, with_backlog=is_first)
         self._admission.enter(self._n, self._prompt_tokens)
         self._in_flight.add(self._response_id, fanout)
         self._fanout = fanout
 
     def new_stage(self, child: Child) -> ChildStage[ItemT]:
         """Make the stage of the next child."""
-        self._made += 1
         request = self._request
         stats = ChildStats(
             self._metrics,
@@ -89,7 +89,9 @@ class Family(Generic[ItemT]):
             self._prompt_tokens,
             request.sampling_params.max_tokens,
         )
-        return ChildStage(self._stage(stats), stats, self)
+        stage = ChildStage(self._stage(stats), stats, self)
+        self._made += 1
+        return stage
 
     def child_prefilled(self) -> None:
         """Count the prompt of a child as read; see `Parent`."""

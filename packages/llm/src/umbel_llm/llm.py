@@ -58,6 +58,7 @@ class Llm:
             self.metrics.admission_rejected,
         )
         self.listener: RequestListener | None = None
+        self.metrics.aborted_samples = client.aborted_samples
         client.step_listener = self.metrics.on_step
 
     def update_stats(self, engine_index: int, stats: SchedulerStats) -> None:

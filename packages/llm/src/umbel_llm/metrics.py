@@ -27,9 +27,6 @@ from umbel_llm.tally import EngineTally
 ADMISSION_REASONS = ("max_num_queued_reqs", "max_num_queued_tokens", "max_concurrent_sequences")
 """Why a request may be turned away at the door."""
 
-ABORT_REASONS = ("stop_string", "abandoned")
-"""Why an engine is told to abort a sample: its text is complete, or nobody waits for it."""
-
 
 class LlmMetrics(Collector):
     """Counts what requests and engines do; a collector for any Prometheus registry.
@@ -54,7 +51,8 @@ class LlmMetrics(Collector):
         self._tallies = {index: EngineTally.for_length(max_model_len) for index, _ in engines}
         self._unlisted = EngineTally.for_length(max_model_len)
         self._rejections = dict.fromkeys(ADMISSION_REASONS, 0)
-        self._aborts = dict.fromkeys(ABORT_REASONS, 0)
+        self.aborted_samples: Mapping[str, int] = {"stop_string": 0, "abandoned": 0}
+        """How many samples engines were told to abort, by reason; the client's own count."""
         self._created = time.time() if _has_created_series() else None
 
     @classmethod
@@ -77,10 +75,6 @@ class LlmMetrics(Collector):
         if outputs.scheduler_stats is not None:
             tally.add_scheduler_stats(outputs.scheduler_stats)
 
-    def sample_aborted(self, reason: str) -> None:
-        """Count a sample that an engine was told to abort; `reason` is one of `ABORT_REASONS`."""
-        self._aborts[reason] += 1
-
     def admission_rejected(self, reason: str) -> None:
         """Count a request that was turned away; `reason` is one of `ADMISSION_REASONS`."""
         if reason not in self._rejections:
@@ -100,7 +94,9 @@ class LlmMetrics(Collector):
             self._rejections,
         )
         yield self._by_reason(
-            "umbel:aborted_samples", "Samples that an engine was told to abort.", self._aborts
+            "umbel:aborted_samples",
+            "Samples that an engine was told to abort.",
+            self.aborted_samples,
         )
         info = GaugeMetricFamily(
             "vllm:cache_config_info",
@@ -304,10 +300,6 @@ class ChildStats:
         if not self._ended:
             self._ended = True
             self._parent.child_dropped()
-
-    def aborted(self, reason: str) -> None:
-        """Count that the engine is told to abort the child; see `LlmMetrics.sample_aborted`."""
-        self._metrics.sample_aborted(reason)
 
     def timing(self, num_generation_tokens: int | None = None) -> RequestTiming:
         """Give the timing so far; all None when `log_stats` is off.

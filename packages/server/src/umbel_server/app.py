@@ -75,6 +75,7 @@ def create_app(
 
 async def _close(app: web.Application) -> None:
     app[SERVER].template_threads.close()
+    app[SERVER].chat.close()
 
 
 def add_routes(app: web.Application) -> None:

@@ -2,11 +2,13 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from umbel_engine.fault_log import log_fault
+from umbel_server.server import SERVER
 
 logger = logging.getLogger(__name__)
 
@@ -27,9 +29,11 @@ class Connection(web.RequestHandler):
     be the beginning of a head that never ends.
     """
 
-    __slots__ = ("_head_timeout", "_head_timer")
+    __slots__ = ("_head_timeout", "_head_timer", "_on_refusal")
 
-    def __init__(self, server: web.Server, head_timeout: float) -> None:
+    def __init__(
+        self, server: web.Server, head_timeout: float, on_refusal: Callable[[str], None]
+    ) -> None:
         super().__init__(
             server,
             loop=asyncio.get_running_loop(),
@@ -40,6 +44,7 @@ class Connection(web.RequestHandler):
             auto_decompress=False,
         )
         self._head_timeout = head_timeout
+        self._on_refusal = on_refusal
         self._head_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -50,9 +55,7 @@ class Connection(web.RequestHandler):
     def data_received(self, data: bytes) -> None:
         """Take in bytes; those that complete no head are the beginning of one."""
         super().data_received(data)
-        # aiohttp waits for a head here, and for nothing else.
-        waiter = self._waiter
-        if waiter is not None and not waiter.done():
+        if not self._messages and self._current_request is None:
             if self._head_timer is None:
                 self._expect_head()
         elif self._head_timer is not None:
@@ -74,6 +77,7 @@ class Connection(web.RequestHandler):
     ) -> web.StreamResponse:
         """Answer what is no request, without repeating any of it, and close the connection."""
         if isinstance(exc, HttpProcessingError):
+            self._on_refusal("malformed")
             logger.debug("%s sent no valid request: %s", request.remote, type(exc).__name__)
         elif exc is not None:
             log_fault(logger, exc, "a request failed before it could be answered")
@@ -90,6 +94,11 @@ class Connection(web.RequestHandler):
 
     def _give_up(self) -> None:
         self._head_timer = None
+        if self._messages or self._current_request is not None:
+            # The head was there when the timer began; what follows it may be half of another.
+            self._expect_head()
+            return
+        self._on_refusal("late")
         logger.debug("a connection was closed: no request came in %g s", self._head_timeout)
         self.force_close()
 
@@ -97,17 +106,20 @@ class Connection(web.RequestHandler):
 class Connections(web.Server):
     """What makes a `Connection` of everyone who connects."""
 
-    def __init__(self, server: web.Server, head_timeout: float) -> None:
+    def __init__(
+        self, server: web.Server, head_timeout: float, on_refusal: Callable[[str], None]
+    ) -> None:
         super().__init__(
             server.request_handler,
             request_factory=server.request_factory,
             handler_cancellation=server.handler_cancellation,
         )
         self._head_timeout = head_timeout
+        self._on_refusal = on_refusal
 
     def __call__(self) -> Connection:
         """Make the protocol of a connection."""
-        return Connection(self, self._head_timeout)
+        return Connection(self, self._head_timeout, self._on_refusal)
 
 
 class Runner(web.AppRunner):
@@ -130,4 +142,10 @@ class Runner(web.AppRunner):
         self._head_timeout = head_timeout
 
     async def _make_server(self) -> web.Server:
-        return Connections(await super()._make_server(), self._head_timeout)
+        server = await super()._make_server()
+        return Connections(server, self._head_timeout, self._count_refusal)
+
+    def _count_refusal(self, reason: str) -> None:
+        # An application of somebody else may have umbel's below it.
+        if SERVER in self.app:
+            self.app[SERVER].refused_connections.labels(reason).inc()

@@ -29,6 +29,9 @@ LONG_BODY = 16 * 1024
 """Bytes of a body from which on rendering and tokenizing it takes longer than a change of threads."""
 
 
+VERY_LONG_BODY = 1024 * 1024
+"""Bytes of a body from which on it may take seconds, for which others would share the processor."""
+
 LONG_CONSTRAINT = 1024
 """Bytes of a body from which on checking a regex or a grammar in it may take long."""
 
@@ -74,7 +77,15 @@ async def aside(
     """Do some work for a request: on a thread, so that others do not wait, if its body is long."""
     if _is_shorter(http, LONG_BODY):
         return work(*args, **kwargs)
-    return await asyncio.to_thread(work, *args, **kwargs)
+    return await _on_a_thread(http, partial(work, *args, **kwargs))
+
+
+async def _on_a_thread(http: web.Request, work: Callable[[], ResultT]) -> ResultT:
+    """Do some work on a thread; that of the longest bodies takes turns."""
+    if _is_shorter(http, VERY_LONG_BODY):
+        return await asyncio.to_thread(work)
+    async with http.app[SERVER].long_work:
+        return await asyncio.to_thread(work)
 
 
 async def lower_aside(
@@ -87,7 +98,7 @@ async def lower_aside(
     """Lower a request, aside if its body is long, or may hold a constraint that takes long."""
     if _is_shorter(http, LONG_CONSTRAINT if is_constrained else LONG_BODY):
         return lower(*args, **kwargs)
-    return await asyncio.to_thread(lower, *args, **kwargs)
+    return await _on_a_thread(http, partial(lower, *args, **kwargs))
 
 
 async def lower_chat_aside(

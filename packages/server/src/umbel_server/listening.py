@@ -17,19 +17,23 @@ from umbel_server.settings import FrontendSettings
 BACKLOG = 1024
 """Connections that may wait to be accepted."""
 
+UNSENT = 128 * 1024
+"""Bytes that the system takes for a connection beyond those that are on their way."""
+
 
 def listening_socket(settings: FrontendSettings) -> socket.socket:
     """Bind the address to serve on; raises OptionError when it cannot be had."""
     if settings.uds is not None:
         listener = socket.socket(socket.AF_UNIX)
         address: str | tuple[str, int] = settings.uds
-        # A socket that a server left behind would be in the way.
-        if Path(settings.uds).is_socket():
-            Path(settings.uds).unlink()
+        _remove_left_behind(settings.uds)
     else:
         family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
         listener = socket.socket(family)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if hasattr(socket, "TCP_NOTSENT_LOWAT"):
+            # What a client does not read would else fill buffers of megabytes, for each.
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT)
         address = (settings.host, settings.port)
     try:
         listener.bind(address)
@@ -41,6 +45,19 @@ def listening_socket(settings: FrontendSettings) -> socket.socket:
         # Another server must not get the address while this one waits for its engines.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
     return listener
+
+
+def _remove_left_behind(path: str) -> None:
+    """Remove the socket of a server that is gone; raises OptionError when there is one."""
+    if not Path(path).is_socket():
+        return
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(path)
+        except OSError:
+            Path(path).unlink()
+            return
+    raise OptionError(f"cannot listen on {path}: another server listens there")
 
 
 @asynccontextmanager

@@ -2,9 +2,13 @@
 
 import json
 import logging
-import sys
 from datetime import UTC, datetime
 from typing import Literal
+
+COMMAND = "umbel"
+ENGINE = "engine"
+PROGRESS = "engine.progress"
+"""The loggers of what the command says, of an engine's own log, and of how an engine comes up."""
 
 
 class JsonFormatter(logging.Formatter):
@@ -28,10 +32,33 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(entry)
 
 
+class TextFormatter(logging.Formatter):
+    """Writes a record as a line; what the command says by itself, or an engine, has a name only."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Write a record."""
+        if record.name == COMMAND:
+            return f"{COMMAND}: {record.getMessage()}"
+        if record.name == ENGINE:
+            return f"[{ENGINE}] {record.getMessage()}"
+        if record.name == PROGRESS:
+            return record.getMessage()
+        return super().format(record)
+
+
 def say(line: str) -> None:
-    """Tell whoever started the command something, in one piece: others may write there, too."""
-    sys.stderr.write(f"umbel: {line}\n")
-    sys.stderr.flush()
+    """Tell whoever started the command something."""
+    logging.getLogger(COMMAND).info("%s", line)
+
+
+def repeat_engine(line: str) -> None:
+    """Repeat a line of an engine's own log."""
+    logging.getLogger(ENGINE).info("%s", line)
+
+
+def report_engine(line: str) -> None:
+    """Tell how an engine comes up."""
+    logging.getLogger(PROGRESS).info("%s", line)
 
 
 def set_up_logs(log_format: Literal["text", "json"]) -> None:
@@ -41,6 +68,6 @@ def set_up_logs(log_format: Literal["text", "json"]) -> None:
         handler.setFormatter(JsonFormatter())
     else:
         handler.setFormatter(
-            logging.Formatter("%(asctime)s %(levelname)s %(message)s", datefmt="%H:%M:%S")
+            TextFormatter("%(asctime)s %(levelname)s %(message)s", datefmt="%H:%M:%S")
         )
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)

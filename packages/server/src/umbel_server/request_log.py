@@ -54,7 +54,7 @@ class RequestLog:
             status: int | str = DISCONNECTED
             try:
                 response = await handler(request)
-                if request.transport is not None:
+                if request.transport is not None and not request.transport.is_closing():
                     status = response.status
                 return response
             except web.HTTPException as error:

@@ -20,7 +20,7 @@ from umbel_llm import AdmissionLimits, Counters, Llm, LlmMetrics
 from umbel_server.app import create_app
 from umbel_server.errors import OptionError
 from umbel_server.listening import announce, listening_socket, serving
-from umbel_server.logs import say
+from umbel_server.logs import repeat_engine, report_engine, say
 from umbel_server.memory import settle
 from umbel_server.options import ServerOptions
 from umbel_server.server import SERVER
@@ -142,7 +142,7 @@ def managed_engines(settings: ServeSettings, handshake_address: str) -> EnginePr
         dtype=settings.dtype,
         extra_arguments=(*shared_arguments(settings), *settings.engine_arguments),
     )
-    return EngineProcess(options)
+    return EngineProcess(options, repeat_engine, report_engine)
 
 
 def shared_arguments(settings: ServeSettings) -> list[str]:
@@ -260,7 +260,7 @@ async def run(
         await site.stop()
     if server.load:
         say(f"{server.load} requests get {drain:g} s to finish")
-        await server.idle(drain)
+    await server.idle(drain)
     # What still runs ends with the finish reason "abort".
     llm = server.chat.text.llm
     llm.abort(llm.in_flight.response_ids)

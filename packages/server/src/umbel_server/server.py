@@ -15,6 +15,9 @@ from umbel_server.options import ServerOptions
 from umbel_server.slow_clients import SlowClients
 from umbel_server.template_threads import TemplateThreads
 
+LOOK_AT_UNREAD_EVERY = 0.02
+"""Seconds."""
+
 SHUTTING_DOWN = "The server is shutting down. Please try again later or on a different instance."
 
 
@@ -49,11 +52,19 @@ class Server:
             "Clients that were cut off because they did not read.",
             registry=registry,
         )
+        self.refused_connections = Counter(
+            "umbel:refused_connections",
+            "Connections that were closed because no valid request came.",
+            ("reason",),
+            registry=registry,
+        )
         self.slow_clients = SlowClients(options.client_write_timeout, self.write_timeouts.inc)
         self.other_processes: OtherProcesses | None = None
         """The other server processes, where there are any."""
         self.template_threads = TemplateThreads(chat.model.template_limits.at_once)
         """Where requests wait for templates of their own."""
+        self.long_work = asyncio.Semaphore(1)
+        """The turn of requests whose bodies take long to read and to tokenize."""
         self.load = 0
         """How many generation requests are being answered."""
         self.is_draining = False
@@ -114,10 +125,16 @@ class Server:
                 self._idle.set_result(None)
 
     async def idle(self, timeout: float) -> None:
-        """Wait until no generation request is being answered, `timeout` seconds at most."""
+        """Wait until every generation request is answered and read, `timeout` seconds at most."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
         if self.load:
-            self._idle = asyncio.get_running_loop().create_future()
+            self._idle = loop.create_future()
             await asyncio.wait((self._idle,), timeout=timeout)
+        # An answer is written when its handler is done with it.
+        await asyncio.sleep(0)
+        while self.slow_clients.unread and loop.time() < deadline:  # noqa: ASYNC110
+            await asyncio.sleep(LOOK_AT_UNREAD_EVERY)
 
 
 SERVER = web.AppKey("server", Server)

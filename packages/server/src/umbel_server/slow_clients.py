@@ -4,7 +4,10 @@ A connection that is cut off ends like any other: its handler is woken, its samp
 """
 
 import asyncio
+import fcntl
 import logging
+import sys
+import termios
 from collections.abc import Callable
 
 logger = logging.getLogger(__name__)
@@ -12,6 +15,31 @@ logger = logging.getLogger(__name__)
 LOOKS_PER_TIMEOUT = 8
 LOOK_AT_LEAST_EVERY = 5.0
 """Seconds."""
+
+
+def unread_of(transport: asyncio.Transport) -> int:
+    """Give how many bytes the transport still has to hand to the system; none once it is closed."""
+    try:
+        return transport.get_write_buffer_size()
+    except AttributeError:
+        # asyncio's transport for TLS has no buffer any more when it was closed twice.
+        return 0
+
+
+def unsent_of(transport: asyncio.Transport) -> int:
+    """Give how many bytes the system has taken that have not arrived; 0 where it does not tell.
+
+    The system lets a program write again only when a good part of its buffer is free, which may be
+    a megabyte; a client that reads slowly reads from this for minutes before.
+    """
+    connection = transport.get_extra_info("socket")
+    if connection is None:
+        return 0
+    try:
+        told = fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, bytes(4))
+    except (OSError, ValueError):
+        return 0
+    return int.from_bytes(told, sys.byteorder)
 
 
 class Outgoing:
@@ -28,14 +56,24 @@ class Outgoing:
     @property
     def is_over(self) -> bool:
         """Whether the connection is closed and there is nothing left to read from it."""
-        return self._transport.is_closing() and not self._transport.get_write_buffer_size()
+        return self._transport.is_closing() and not self.unread
+
+    @property
+    def unread(self) -> int:
+        """How many bytes wait for the client to read, beside those that the system has taken."""
+        return unread_of(self._transport)
 
     def stuck_for(self, now: float) -> float:
         """Give for how many seconds the client has read nothing of what waits for it."""
-        unread = self._transport.get_write_buffer_size()
-        # While a stream goes on, what is read and what is written may even out in the buffer.
-        read = self.written - unread
-        if not unread or read != self._read:
+        unread = self.unread
+        if not unread:
+            self._since = now
+            self._read = self.written
+            return 0.0
+        # While a stream goes on, what is read and what is written may even out in the buffers.
+        # Framing and encryption make more of what is written, so that this may also go down.
+        read = self.written - unread - unsent_of(self._transport)
+        if read > self._read:
             self._since = now
         self._read = read
         return now - self._since
@@ -80,6 +118,7 @@ class SlowClients:
         self._timer = loop.call_later(every, self._look, loop)
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._schedule(loop)
         now = loop.time()
         for transport, outgoing in list(self._connections.items()):
             if outgoing.is_over:
@@ -88,9 +127,13 @@ class SlowClients:
                 logger.info("a client has read nothing for %g s and is cut off", self._timeout)
                 outgoing.cut_off()
                 self._on_cut()
-        self._timer = None
-        if self._connections:
-            self._schedule(loop)
+        if not self._connections:
+            self.close()
+
+    @property
+    def unread(self) -> int:
+        """How many bytes wait for all clients together to read them."""
+        return sum(outgoing.unread for outgoing in self._connections.values())
 
     def close(self) -> None:
         """Watch nobody any more."""

@@ -5,6 +5,7 @@ embedder's may not have been.  So whoever waits for a client looks at its transp
 """
 
 import asyncio
+import select
 from typing import TypeVar
 
 from aiohttp import web
@@ -26,6 +27,24 @@ def check_connected(http: web.Request) -> None:
         raise ClientDisconnectedError
 
 
+def _check_unread_end(http: web.Request) -> None:
+    """Raise ClientDisconnectedError when the client has gone while nothing is read from it.
+
+    Reading stops where more has come than can be used, such as most of a next request.
+    """
+    transport = http.transport
+    if transport is None or transport.is_reading():
+        return
+    connection = transport.get_extra_info("socket")
+    if connection is None:
+        return
+    ends = select.POLLRDHUP | select.POLLHUP | select.POLLERR
+    poll = select.poll()
+    poll.register(connection.fileno(), ends)
+    if poll.poll(0):
+        raise ClientDisconnectedError
+
+
 async def watched(http: web.Request, future: "asyncio.Future[ValueT]") -> ValueT:
     """Wait for a future that nobody else waits for.
 
@@ -39,6 +58,7 @@ async def watched(http: web.Request, future: "asyncio.Future[ValueT]") -> ValueT
         nonlocal timer
         try:
             check_connected(http)
+            _check_unread_end(http)
         except ClientDisconnectedError as error:
             if not future.done():
                 future.set_exception(error)

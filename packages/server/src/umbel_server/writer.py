@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Generic, Protocol, TypeVar
 
-from aiohttp import web
+from aiohttp import HttpVersion11, web
 from aiohttp.abc import AbstractStreamWriter
 
 from umbel_engine import Sample, Samples
@@ -19,7 +19,7 @@ from umbel_engine.fault_log import log_fault
 from umbel_server.keep_alive import COMMENT, KeepAlive
 from umbel_server.paths import shown_path
 from umbel_server.server import SERVER
-from umbel_server.slow_clients import Outgoing
+from umbel_server.slow_clients import Outgoing, unread_of
 from umbel_server.watch import ClientDisconnectedError, watched
 
 logger = logging.getLogger(__name__)
@@ -77,6 +77,9 @@ class EventStream:
     def __init__(self, http: web.Request) -> None:
         self._http = http
         self.response = EventResponse(headers={"Content-Type": EVENT_STREAM})
+        if http.version < HttpVersion11:
+            # There are no chunks, so that the end of the connection is the end of the body.
+            self.response.force_close()
         self._writer: AbstractStreamWriter | None = None
         self._transport: asyncio.Transport | None = None
         self._outgoing: Outgoing | None = None
@@ -118,23 +121,22 @@ class EventStream:
         transport = self._transport
         if transport is None or transport.is_closing():
             raise ClientDisconnectedError
+        if self._chunked:
+            data = b"%x\r\n%b\r\n" % (len(data), data)
         assert self._outgoing is not None
         self._outgoing.written += len(data)
-        if self._chunked:
-            transport.write(b"%x\r\n%b\r\n" % (len(data), data))
-        else:
-            transport.write(data)
+        transport.write(data)
 
     @property
     def congested(self) -> bool:
         """Whether the client has yet to read more than the transport's high-water mark."""
         transport = self._transport
-        return transport is not None and transport.get_write_buffer_size() > self._high_water
+        return transport is not None and unread_of(transport) > self._high_water
 
     @property
     def unread(self) -> int:
         """How many bytes wait for the client to read."""
-        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+        return 0 if self._transport is None else unread_of(self._transport)
 
     async def drain(self) -> None:
         """Wait until the client has read enough; raises ClientDisconnectedError when it is gone."""

@@ -72,10 +72,15 @@ def fast_encoder_of(backend: tokenizers.Tokenizer) -> Encode | None:
         logger.debug("fastokens is not used: %s", error)
         return None
 
-    def encode_fast(text: str, add_special_tokens: bool) -> list[int]:
-        return fast.encode(text, add_special_tokens).ids
-
     encode = encoder_of(backend)
+
+    def encode_fast(text: str, add_special_tokens: bool) -> list[int]:
+        try:
+            return fast.encode(text, add_special_tokens).ids
+        except ValueError:
+            # Very long runs of one kind of character are too much for its way to split a text.
+            return encode(text, add_special_tokens)
+
     contents = [token.content for token in backend.get_added_tokens_decoder().values()]
     for text in (*PROBES, " ".join(contents), "".join(f"{content}\n" for content in contents)):
         for adds in (False, True):
