@@ -53,13 +53,33 @@ def refusal(source: str, limits: TemplateLimits = LIMITS) -> str:
     return str(caught.value)
 
 
+def test_what_python_would_have_to_load_is_refused_in_words() -> None:
+    assert refusal("{{ 'x'.encode('cp1252') }}") == (
+        "The chat template needs a part of Python that it cannot have here."
+    )
+
+
+def test_when_the_server_ends_so_does_what_runs() -> None:
+    processes = RenderingProcesses(TemplateLimits(seconds=60))
+    endless = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
+    with ThreadPoolExecutor(1) as threads:
+        running = threads.submit(processes.run, endless, {})
+        while not processes._running:
+            time.sleep(0.01)
+        processes.close()
+        with pytest.raises((InvalidChatError, RuntimeError)):
+            running.result(timeout=20)
+    with pytest.raises(RuntimeError, match="no chat template is rendered any more"):
+        processes.run("x", {})
+
+
 # What it gives is what the model's own would give.
 
 
 GOOD = {
     "what jinja2 imports late": (
         "{{ messages | pprint }}{{ 'a b c d e f' | wordwrap(3) }}{{ lipsum() is string }}"
-        "{{ '\\N{EM DASH}' }}{{ 'http://a.example' | urlize }}{{ 'ä€😀' | upper }}"
+        "{{ '<b>a</b>' | striptags }}{{ '\\N{EM DASH}' }}{{ 'http://a.example' | urlize }}{{ 'ä€😀' | upper }}"
     ),
     "filters, tests and globals": (
         "{{ messages | tojson(indent=1) }}{{ 3000000 | filesizeformat }}{{ {'a': 1} | xmlattr }}"

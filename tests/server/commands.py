@@ -111,10 +111,10 @@ async def umbel(run, model_folder):
                 *("--data-parallel-size-local", "0", "--data-parallel-rpc-port", "0"),
                 *("--served-model-name", "smollm2", *flags),
             )
-            address = (await process.line(r"waiting for engines at (\S+)"))[1]
+            address = (await process.line(r'waiting for engines at ([^\s"]+)'))[1]
             engine = MockEngine(script, **options)
             await stack.enter_async_context(engine.connect(address))
-            url = (await process.line(r"umbel: smollm2 is served at (\S+) \(ready after"))[1]
+            url = (await process.line(r'smollm2 is served at ([^\s"]+) \(ready after'))[1]
             if not url.startswith("http"):
                 connector, url = aiohttp.UnixConnector(url), "http://localhost"
             session = aiohttp.ClientSession(connector=connector)

@@ -85,6 +85,20 @@ async def test_a_client_of_http_1_0_gets_a_body_without_chunks(serve, say):
     assert body.endswith(b"data: [DONE]\n\n")
 
 
+async def test_a_stream_to_a_client_of_http_1_0_ends_though_it_would_keep_the_connection(
+    serve, say
+):
+    served = await serve(lambda request: say("hi", "yo"))
+    client = await served.raw()
+    body = json.dumps({"prompt": "Hello", "stream": True})
+    request = (
+        f"POST {COMPLETIONS} HTTP/1.0\r\nHost: x\r\nConnection: keep-alive\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}"
+    )
+    await asyncio.get_running_loop().sock_sendall(client.socket, request.encode())
+    assert (await client.rest()).endswith(b"data: [DONE]\n\n")
+
+
 async def test_a_connection_is_used_again_after_a_stream(serve, say):
     served = await serve(lambda request: say("hi", "yo"))
     client = await served.raw(CHAT, messages=MESSAGES, stream=True, n=2)

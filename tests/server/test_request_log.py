@@ -2,6 +2,7 @@
 
 import json
 import logging
+import socket
 
 import pytest
 
@@ -61,6 +62,17 @@ async def test_a_client_that_goes_is_a_disconnect(logged):
     (record,) = records()
     assert record.request["status"] == "disconnected"
     assert record.request["finish_reasons"] == {"abort": 2}
+
+
+async def test_a_client_that_closes_its_half_is_a_disconnect_too(logged, say):
+    served, records = await logged(lambda request: say("hi", "yo"), engine_options={"paused": True})
+    client = await served.raw(CHAT, messages=MESSAGES, stream=True)
+    await served.engine.wait_adds(1)
+    client.socket.shutdown(socket.SHUT_WR)
+    await served.engine.wait_aborts()
+    client.close()
+    (record,) = records()
+    assert record.request["status"] == "disconnected"
 
 
 async def test_what_is_refused_is_logged_with_its_status(logged):
@@ -124,6 +136,9 @@ async def test_the_command_writes_lines_of_json_from_every_process(umbel, say):
         lambda request: say("hi"),
         *("--enable-log-requests", "--log-format", "json", "--api-server-count", "2"),
     )
+    # Whatever is said comes in this form, once it is known which that is.
+    for line in served.lines:
+        assert json.loads(line)["logger"] in ("umbel", "engine")
     await served.ask(COMPLETIONS, n=2)
     entry = json.loads((await served.line(r"^\{.*request_log.*\}$"))[0])
     assert entry["level"] == "INFO"

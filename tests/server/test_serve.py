@@ -12,7 +12,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from umbel_engine.mock import MockEngine
+from umbel_engine.mock import MockEngine, MockStep
 from umbel_server.cli import make_parser
 
 from .commands import CHAT, COMPLETIONS, MESSAGES, finishes, open_stream, rest_of
@@ -65,6 +65,30 @@ async def test_sigterm_lets_a_running_stream_end(umbel, say):
     assert finishes(await rest_of(response)) == ["length", "length"]
     assert await served.exit() == 0
     assert served.engine.aborts == []
+
+
+async def test_sigterm_lets_a_whole_answer_be_read(umbel, token):
+    words = [token(" London")] * 200_000
+    served = await umbel(lambda request: [MockStep(token_ids=words, finish="length")], paused=True)
+    reader, writer = await asyncio.open_connection(
+        "127.0.0.1", int(served.url.rpartition(":")[2]), limit=4096
+    )
+    body = json.dumps({"messages": MESSAGES, "n": 3}).encode()
+    head = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    writer.write(head.encode() + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+    await served.engine.wait_adds(3)
+    served.tell()
+    await served.line("1 requests get 10 s to finish")
+    served.engine.resume()
+    received = b""
+    # It takes longer than the moment that connections get at the very end.
+    while data := await asyncio.wait_for(reader.read(65536), 10):
+        received += data
+        await asyncio.sleep(0.02)
+    writer.close()
+    head, _, content = received.partition(b"\r\n\r\n")
+    assert len(content) == int(re.search(rb"Content-Length: (\d+)", head)[1]) > 4_000_000
+    assert await served.exit() == 0
 
 
 async def test_a_signal_that_a_wrapper_sends_once_more_is_the_same_signal(umbel, say):
@@ -140,6 +164,16 @@ async def test_a_unix_socket_is_served_also_where_an_old_one_is_in_the_way(umbel
         assert len(json.loads(text)["choices"]) == 2
         served.tell()
         assert await served.exit() == 0
+
+
+async def test_a_unix_socket_is_not_taken_from_a_server_that_runs(umbel, refused, model_folder):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "http.sock"
+        served = await umbel(None, "--uds", path)
+        line = await refused(model_folder, "--uds", path)
+        assert line == f"umbel: cannot listen on {path}: another server listens there\n"
+        async with served.session.get(f"{served.url}/health") as answer:
+            assert answer.status == 200
 
 
 async def test_flags_reach_the_answers(umbel, say, tmp_path):

@@ -44,6 +44,16 @@ def test_fastokens_is_used_on_demand(fresh: Tokenizer, monkeypatch: pytest.Monke
     assert fresh.encode("Hello") == expected
 
 
+@pytest.mark.parametrize("character", [" ", "\n", "7", "a", "\u00e9"])
+def test_a_long_run_of_one_character_is_tokenized_all_the_same(
+    fresh: Tokenizer, character: str
+) -> None:
+    text = character * 1_000_000
+    expected = fresh.encode(text)
+    assert fresh.use_fastokens()
+    assert fresh.encode(text) == expected
+
+
 @pytest.mark.usefixtures("plain")
 def test_it_stays_with_tokenizers_where_fastokens_is_not_installed(fresh: Tokenizer) -> None:
     expected = fresh.encode("Hello")
