@@ -4,7 +4,6 @@ import msgspec
 
 from .mix import GENERATE
 
-
 NULL = msgspec.Raw(b"null")
 
 

@@ -42,14 +42,17 @@ class Clients:
 
     async def check_stuck(self):
         """Check that those who do not read have been cut off, and leave."""
-        for connection in self.stuck:
+        for ask, connection in self.stuck:
             try:
                 async with asyncio.timeout(PATIENCE):
                     await connection.closed()
                 if b"[DONE]" in connection.received:
-                    self.problems.append("one that does not read was sent everything")
+                    self.problems.append(f"request {ask.number}: sent all to who does not read")
             except TimeoutError:
-                self.problems.append("one that does not read was not cut off")
+                self.problems.append(
+                    f"request {ask.number} ({ask.kind}, {ask.path}): its client was not cut off, "
+                    f"and got {len(connection.received)} bytes: {bytes(connection.received[:200])!r}"
+                )
             connection.close()
         self.stuck.clear()
 
@@ -153,15 +156,14 @@ class Clients:
         own = await self._begin(ask)
         await asyncio.sleep(ask.delay)
         own.close()
-        for status in (200, 400):
-            self.counts.answered(ask.handler, status, sure=0, unsure=1)
+        self.counts.answered(ask.handler, 200, 400)
         self.counts.add("disconnects", sure=0, unsure=1)
         self.counts.add("aborted", "abandoned", sure=0, unsure=ask.samples)
         self.counts.add("success", ask.finish, sure=0, unsure=ask.samples)
         return connection
 
     async def never_read(self, ask, connection):
-        self.stuck.append(await self._begin(ask, reads=False))
+        self.stuck.append((ask, await self._begin(ask, reads=False)))
         self._left(ask, ask.samples, 0)
         self.counts.add("write timeouts")
         return connection

@@ -18,10 +18,17 @@ class Counts:
         self._sure[name] += sure
         self._unsure[name] += unsure
 
-    def answered(self, handler, status, sure=1, unsure=0):
-        """Count a request by the class of its status."""
-        if handler and handler not in PROBES:
-            self.add("http", handler, f"{status // 100}xx", sure=sure, unsure=unsure)
+    def answered(self, handler, *statuses):
+        """Count a request by the class of its status, which may be one of several."""
+        if not handler or handler in PROBES:
+            return
+        self.add("http", handler)
+        for status in statuses:
+            self.add(
+                *("http", handler, f"{status // 100}xx"),
+                sure=len(statuses) == 1,
+                unsure=len(statuses) > 1,
+            )
 
     def finished(self, finish, samples):
         """Count samples that have ended with an answer."""
@@ -58,6 +65,7 @@ def _told(metrics):
         labels = dict(labels)
         match name:
             case "http_requests_total":
+                told["http", labels["handler"]] += value
                 told["http", labels["handler"], labels["status"]] += value
             case "vllm:request_success_total":
                 told["success", labels["finished_reason"]] += value

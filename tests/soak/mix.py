@@ -27,16 +27,85 @@ STOP = "STOP"
 BEFORE_STOP = "one two three"
 STOP_TEXT = f"{BEFORE_STOP}{STOP} four five"
 
-WORDS = (
-    "the of and to in is that for it as was with be by on not he his but at are this have from or "
-    "had an they which one you were all her she there would their we him been has when who will no "
-    "more if out so up said what its about than into them can only other time new some could these"
-).split()
+WORDS = [
+    "the",
+    "of",
+    "and",
+    "to",
+    "in",
+    "is",
+    "that",
+    "for",
+    "it",
+    "as",
+    "was",
+    "with",
+    "be",
+    "by",
+    "on",
+    "not",
+    "he",
+    "his",
+    "but",
+    "at",
+    "are",
+    "this",
+    "have",
+    "from",
+    "or",
+    "had",
+    "an",
+    "they",
+    "which",
+    "one",
+    "you",
+    "were",
+    "all",
+    "her",
+    "she",
+    "there",
+    "would",
+    "their",
+    "we",
+    "him",
+    "been",
+    "has",
+    "when",
+    "who",
+    "will",
+    "no",
+    "more",
+    "if",
+    "out",
+    "so",
+    "up",
+    "said",
+    "what",
+    "its",
+    "about",
+    "than",
+    "into",
+    "them",
+    "can",
+    "only",
+    "other",
+    "time",
+    "new",
+    "some",
+    "could",
+    "these",
+]
 """What prompts are made of."""
 
 LONGEST_PROMPT = 400
 LONG_PROMPT = 5000
 """Words; a body with so many is read on a thread."""
+
+
+TEMPLATES_FIRST = 8
+LONG_FIRST = 120
+"""So many requests come first, that all threads of the server are there when it is warm: each has
+its own part of the memory, and keeps it."""
 
 
 def scenario(tokenizer):
@@ -46,7 +115,7 @@ def scenario(tokenizer):
     stop_text = tokenizer.encode(STOP_TEXT, add_special_tokens=False).ids
     return [
         {"request_id": "*-never-*", "delay_steps": 10**6},
-        {"request_id": "*-patient-*", "delay_steps": 300},
+        {"request_id": "*-patient-*", "delay_steps": 1000},
         {"request_id": "*-stop-*", "token_ids": stop_text, "finish": "length"},
         {"request_id": "*-eos-*", "eos_after": 5},
         {"request_id": "*-fault-*", "child": 1, "error": fault},
@@ -57,6 +126,7 @@ def scenario(tokenizer):
 
 OK = frozenset({200})
 SERVER_ERROR = frozenset({500})
+UNAVAILABLE = frozenset({503})
 
 
 class Ask(NamedTuple):
@@ -106,6 +176,10 @@ class Mix:
 
     def __next__(self):
         self._number += 1
+        if self._number <= TEMPLATES_FIRST:
+            return self.template()
+        if self._number <= TEMPLATES_FIRST + LONG_FIRST:
+            return self.long()
         (make,) = self._random.choices(self._makers, self._weights)
         return make()
 
@@ -154,7 +228,7 @@ class Mix:
         return self._random.random() < 0.6
 
     def _n(self):
-        return self._random.choice((1, 1, 1, 1, 1, 2, 2, 3, 4, 8))
+        return self._random.choice((1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 3, 4, 5, 8))
 
     def _max_tokens(self):
         return round(64 ** self._random.random())
@@ -234,7 +308,12 @@ class Mix:
         """A body that is read on a thread."""
         text = " ".join(self._random.choices(WORDS, k=LONG_PROMPT))
         return self._ask(
-            "long", COMPLETIONS, self._n(), self._max_tokens(), self._streams(), body={"prompt": text}
+            "long",
+            COMPLETIONS,
+            self._n(),
+            self._max_tokens(),
+            self._streams(),
+            body={"prompt": text},
         )
 
     def constrained(self):
@@ -256,20 +335,23 @@ class Mix:
     # Engines that fail.
 
     def fault(self):
-        return self._fault("fault", SERVER_ERROR)
+        return self._fault("fault")
 
     def later_fault(self):
-        """A fault in mid-stream, unless the first tokens come as late as the fault."""
-        streams = self._streams()
-        return self._fault("later", OK | SERVER_ERROR if streams else SERVER_ERROR, streams)
+        return self._fault("later")
 
-    def _fault(self, kind, status, streams=True):
+    def _fault(self, kind):
+        """One of several samples fails; a stream may have begun with tokens of the others."""
+        streams = self._streams()
+        status = OK | SERVER_ERROR if streams else SERVER_ERROR
         n = self._random.randrange(2, 9)
         return self._ask(kind, self._path(), n, ENDLESS, streams, status=status, fails=True)
 
     def busy(self):
-        status = frozenset({503})
-        return self._ask("busy", self._path(), 1, 8, self._streams(), status=status)
+        streams = self._streams()
+        # After a comment it is too late for a status.
+        status = UNAVAILABLE | OK if streams else UNAVAILABLE
+        return self._ask("busy", self._path(), 1, 8, streams, status=status, fails=True)
 
     # Clients that go away.
 
@@ -335,11 +417,15 @@ class Mix:
                 {"logit_bias": {"999999": 1}},
             )
         )
-        return self._ask("bad", path, 1, 8, self._streams(), sampling=sampling, status=frozenset({400}))
+        return self._ask(
+            "bad", path, 1, 8, self._streams(), sampling=sampling, status=frozenset({400})
+        )
 
     def bad_body(self):
         path = self._path()
-        body = self._random.choice((b"", b"[]", b"{", b"\xff", b'{"a":' * 2000, b"%d" % self._number))
+        body = self._random.choice(
+            (b"", b"[]", b"{", b"\xff", b'{"a":' * 2000, b"%d" % self._number)
+        )
         return self._refused("bad-body", path, post(path, body), 400)
 
     def unknown_model(self):
@@ -368,7 +454,9 @@ class Mix:
         return self._refused("no-request", "", wire, 400, client="read_and_leave")
 
     def _refused(self, kind, path, wire, status, **rest):
-        return Ask(self._number, kind, path, wire, "", status=frozenset({status}), samples=0, **rest)
+        return Ask(
+            self._number, kind, path, wire, "", status=frozenset({status}), samples=0, **rest
+        )
 
     # What watches the server.
 
