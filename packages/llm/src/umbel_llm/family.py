@@ -122,6 +122,8 @@ class Family(Generic[ItemT]):
     def _forget(self) -> None:
         assert self._fanout is not None
         self._in_flight.discard(self._response_id, self._fanout)
+        # It has this family as its own; together they would wait for the garbage collector.
+        self._fanout = None
 
     def _summary(self) -> RequestSummary:
         arrival = self._request.arrival_time

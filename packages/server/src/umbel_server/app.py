@@ -112,15 +112,30 @@ async def answering_errors(request: web.Request, handler: Handler) -> web.Stream
     except web.HTTPException as error:
         return _plain_error(error, error.reason)
     except Exception as error:
-        failure = api_error_of(error)
-        if failure.status == HTTPStatus.INTERNAL_SERVER_ERROR:
-            _log_failure(request, error)
-        return web.Response(
-            status=failure.status,
-            headers=failure.headers,
-            body=error_body(failure),
-            content_type="application/json",
-        )
+        return _answer_to(request, error)
+
+
+def _answer_to(request: web.Request, error: Exception) -> web.Response:
+    """Answer with an error, which is forgotten with that; see `_forget_frames`."""
+    failure = api_error_of(error)
+    if failure.status == HTTPStatus.INTERNAL_SERVER_ERROR:
+        _log_failure(request, error)
+    _forget_frames(error)
+    return web.Response(
+        status=failure.status,
+        headers=failure.headers,
+        body=error_body(failure),
+        content_type="application/json",
+    )
+
+
+def _forget_frames(error: Exception) -> None:
+    """Let go of the frames that an error has passed.
+
+    Their variables hold the request, its samples and often the error itself: all of that would be
+    kept until the garbage collector comes.
+    """
+    error.__traceback__ = None
 
 
 async def watch_connection(request: web.Request, response: web.StreamResponse) -> None:
@@ -152,6 +167,7 @@ def _log_failure(request: web.Request, error: Exception) -> None:
 
 def _plain_error(error: web.HTTPException, detail: str) -> web.Response:
     """Answer as FastAPI does for what no handler saw: an unknown path, a wrong method."""
+    _forget_frames(error)
     headers = {}
     if isinstance(error, web.HTTPMethodNotAllowed):
         headers["Allow"] = ", ".join(sorted(error.allowed_methods))

@@ -66,6 +66,9 @@ class Connection(web.RequestHandler):
         """Stop to wait."""
         if self._head_timer is not None:
             self._head_timer.cancel()
+        if exc is not None:
+            # The request keeps it; the frames of whoever wrote last would keep the request.
+            exc.__traceback__ = None
         super().connection_lost(exc)
 
     def handle_error(
@@ -81,6 +84,9 @@ class Connection(web.RequestHandler):
             logger.debug("%s sent no valid request: %s", request.remote, type(exc).__name__)
         elif exc is not None:
             log_fault(logger, exc, "a request failed before it could be answered")
+        if exc is not None:
+            # The connection keeps it, and the frames that it has passed keep the connection.
+            exc.__traceback__ = None
         if request.writer.output_size > 0:
             raise ConnectionError("a part of an answer has been sent already")
         detail = "Bad Request" if status < 500 else "Internal Server Error"

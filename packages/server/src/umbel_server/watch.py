@@ -6,7 +6,7 @@ embedder's may not have been.  So whoever waits for a client looks at its transp
 
 import asyncio
 import select
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from aiohttp import web
 
@@ -51,23 +51,34 @@ async def watched(http: web.Request, future: "asyncio.Future[ValueT]") -> ValueT
     When the client goes first, the future fails with ClientDisconnectedError.
     """
     check_connected(http)
-    loop = future.get_loop()
-    timer: asyncio.TimerHandle
-
-    def look() -> None:
-        nonlocal timer
-        try:
-            check_connected(http)
-            _check_unread_end(http)
-        except ClientDisconnectedError as error:
-            if not future.done():
-                future.set_exception(error)
-        else:
-            timer = loop.call_later(LOOK_EVERY, look)
-
-    # A timer by itself costs much less than `asyncio.wait` with a timeout.
-    timer = loop.call_later(LOOK_EVERY, look)
+    look = _Look(http, future)
     try:
         return await future
     finally:
-        timer.cancel()
+        look.end()
+
+
+class _Look(Generic[ValueT]):
+    """Looks at a client now and then, by a timer: that costs much less than `asyncio.wait`."""
+
+    __slots__ = ("_future", "_http", "_loop", "_timer")
+
+    def __init__(self, http: web.Request, future: "asyncio.Future[ValueT]") -> None:
+        self._http = http
+        self._future = future
+        self._loop = future.get_loop()
+        self._timer = self._loop.call_later(LOOK_EVERY, self._look)
+
+    def _look(self) -> None:
+        try:
+            check_connected(self._http)
+            _check_unread_end(self._http)
+        except ClientDisconnectedError as error:
+            if not self._future.done():
+                self._future.set_exception(error)
+        else:
+            self._timer = self._loop.call_later(LOOK_EVERY, self._look)
+
+    def end(self) -> None:
+        """Look no more."""
+        self._timer.cancel()

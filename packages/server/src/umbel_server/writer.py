@@ -209,8 +209,12 @@ class _Answer(Generic[ItemT]):
 
     async def _run(self) -> web.StreamResponse:
         self._samples.sink = self._hold
-        async with self._samples:
-            await self._answer()
+        try:
+            async with self._samples:
+                await self._answer()
+        finally:
+            # Its traceback has this answer; together they would wait for the garbage collector.
+            self._error = None
         return await self._events.end(self._last)
 
     async def _answer(self) -> None:
