@@ -49,6 +49,18 @@ async def test_n_beyond_the_limit_is_refused_before_it_is_rendered_or_sent(limit
     assert f"{name} 3.0" in text
 
 
+async def test_a_huge_n_is_refused_without_making_anything_of_it(limited, monkeypatch):
+    served = await limited(limits=AdmissionLimits(max_num_queued_reqs=8))
+
+    def render(*args, **kwargs):
+        raise AssertionError("it was rendered")
+
+    monkeypatch.setattr(served.chat, "lower", render)
+    check_turned_away(await served.ask(n=16384), BUSY)
+    check_turned_away(await served.ask(n=16384, stream=True), BUSY)
+    assert served.engine.adds == []
+
+
 async def test_every_prompt_of_a_list_counts_n_times(limited, say):
     served = await limited(lambda request: say("hi"), limits=AdmissionLimits(max_num_queued_reqs=8))
     check_turned_away(await served.complete(prompt=["Hello"] * 3, n=3), BUSY)

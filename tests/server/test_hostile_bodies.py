@@ -9,6 +9,8 @@ import zlib
 
 import pytest
 
+import umbel_server.exchange
+from umbel_engine.mock import tokens
 from umbel_server.requests.body import MAX_NESTED
 
 from .conftest import TIMEOUT
@@ -94,7 +96,7 @@ REFUSED = {
     "many unknown keys": (raw(object_of(MANY)), TOO_BIG),
     "many messages": (
         chat(messages=[{"role": "user", "content": "a"}] * FEWER),
-        "maximum context length is 2048 tokens",
+        "At most 2048 are read, one for each token of the model's context.",
     ),
     "many prompts": (
         with_value("prompt", array_of(MANY, '"a"')),
@@ -325,3 +327,39 @@ async def test_others_are_answered_while_a_long_body_is_read(serve, monkeypatch,
     finally:
         held.release()
     assert (await asked).status == 200
+
+
+async def test_the_longest_bodies_take_turns_and_others_do_not_wait_for_them(serve, monkeypatch):
+    served = await serve(lambda request: tokens(300, 301))
+    decode = umbel_server.exchange.decode_body
+    held = Held(decode)
+    monkeypatch.setattr(
+        "umbel_server.exchange.decode_body",
+        lambda body, *args: (held if len(body) > 1_000_000 else decode)(body, *args),
+    )
+    body = json.dumps({"prompt": "Hello", "unknown": "x" * 1_200_000}).encode()
+
+    def ask():
+        form = {"data": io.BytesIO(body), "headers": {"Content-Type": "application/json"}}
+        return asyncio.ensure_future(served.get(COMPLETIONS, "POST", **form))
+
+    first = ask()
+    await asyncio.wait_for(held.entered.wait(), TIMEOUT)
+    held.entered.clear()
+    second = ask()
+    try:
+        # A long prompt that is none of the longest has threads at hand.
+        assert (await served.post(COMPLETIONS, **LONG_COMPLETION)).status == 200
+        assert not held.entered.is_set()
+    finally:
+        held.release()
+    assert [answer.status for answer in await asyncio.gather(first, second)] == [200, 200]
+
+
+async def test_a_conversation_of_more_messages_than_the_model_reads_is_not_rendered(serve):
+    served = await serve(max_model_len=2048)
+    messages = [{"role": "user", "content": ""}]
+    refused = await served.ask(messages=messages * 3000)
+    assert (refused.status, refused.error["param"]) == (400, "messages")
+    assert refused.error["message"].startswith("The conversation has 3000 messages. At most 2048")
+    assert (await served.post("/tokenize", messages=messages * 2048)).status == 200

@@ -280,14 +280,12 @@ class Lifecycles(RuleBasedStateMachine):
 
     async def _finish(self):
         # As when the server is told to end: what runs is aborted, and answered.
-        self.served.app[SERVER].is_draining = True
         for asked in self.asked:
             if asked.running and not asked.gone:
                 asked.aborted = True
                 for plan in asked.running:
                     plan.ended = True
-        self.served.llm.abort(self.served.llm.in_flight.response_ids)
-        self.served.app[SERVER].is_draining = False
+        await self.served.app[SERVER].drain(0)
         try:
             await self._check_what_is_left()
         finally:

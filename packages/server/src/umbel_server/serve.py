@@ -252,15 +252,11 @@ async def run(
         await client.died()
 
     await stop.unless_stopped(engines_die())
-    server, drain = app[SERVER], settings.shutdown_timeout
+    server, seconds = app[SERVER], settings.shutdown_timeout
     if client.error is not None:
-        drain = min(drain, ERRORS_DELIVERED_WITHIN)
+        seconds = min(seconds, ERRORS_DELIVERED_WITHIN)
     else:
-        server.is_draining = True
         await site.stop()
     if server.load:
-        say(f"{server.load} requests get {drain:g} s to finish")
-    await server.idle(drain)
-    # What still runs ends with the finish reason "abort".
-    llm = server.chat.text.llm
-    llm.abort(llm.in_flight.response_ids)
+        say(f"{server.load} requests get {seconds:g} s to finish")
+    await server.drain(seconds)

@@ -124,7 +124,14 @@ class Server:
             if self.load == 0 and self._idle is not None and not self._idle.done():
                 self._idle.set_result(None)
 
-    async def idle(self, timeout: float) -> None:
+    async def drain(self, timeout: float) -> None:
+        """Let nobody in any more; what is not answered in time ends with the reason "abort"."""
+        self.is_draining = True
+        await self._idle_within(timeout)
+        llm = self.chat.text.llm
+        llm.abort(llm.in_flight.response_ids)
+
+    async def _idle_within(self, timeout: float) -> None:
         """Wait until every generation request is answered and read, `timeout` seconds at most."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
