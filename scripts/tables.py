@@ -17,7 +17,7 @@ from typing import NamedTuple
 import msgspec
 from aiohttp import web
 
-from umbel_chat import TemplateLimits
+from umbel_chat import TemplateLimits, chat
 from umbel_server import ServerOptions, connections, errors
 from umbel_server.flags import make_parser
 from umbel_server.requests import body, faults, limits, served, shared
@@ -179,6 +179,12 @@ def _request_limits() -> Iterator[tuple[str, str, str, str]]:
     yield (
         "characters of a text that is tokenized",
         f"{truncation.LONGEST_TEXT:,}, or more if the model reads more",
+        "400",
+        "",
+    )
+    yield (
+        "messages of a conversation",
+        f"one for each token that the model reads, or {chat.FEW_MESSAGES:,}",
         "400",
         "",
     )
