@@ -8,6 +8,7 @@ from umbel_engine.mock import MockStep
 from umbel_engine.wire import RequestFault
 
 from .commands import CHAT, COMPLETIONS, MESSAGES
+from .conftest import parse_events
 
 COMMENT = b": keep-alive\n\n"
 
@@ -27,14 +28,12 @@ def patient(serve, say):
     return patient
 
 
-def without_comments(text):
-    return text.replace(COMMENT.decode(), "")
-
-
 @pytest.mark.parametrize(
     ("path", "prompt"), [(CHAT, {"messages": MESSAGES}), (COMPLETIONS, {"prompt": "Hello"})]
 )
-async def test_a_stream_that_waits_for_its_first_token_gets_comments(patient, path, prompt):
+async def test_a_stream_that_waits_for_its_first_token_gets_comments(
+    patient, texts_of, path, prompt
+):
     served = await patient()
     client = await served.raw(path, stream=True, n=2, **prompt)
     await client.until(COMMENT, 3)
@@ -42,19 +41,9 @@ async def test_a_stream_that_waits_for_its_first_token_gets_comments(patient, pa
     assert b"data:" not in client.received
     served.engine.resume()
     await client.until(b"data: [DONE]\n\n")
-    plain = await serve_plainly(served, path, n=2, **prompt)
-    assert without_ids(without_comments(client.text)) == without_ids(plain)
-
-
-async def serve_plainly(served, path, **body):
-    async with served.session.post(served.url + path, json={"stream": True, **body}) as answer:
-        return without_comments(await answer.text())
-
-
-def without_ids(text):
-    """The events of a stream in their order within each choice, without what differs by request."""
-    lines = [line.partition('"model"')[2] for line in text.split("\n\n") if '"model"' in line]
-    return sorted(lines)
+    *events, done = parse_events(client.text.replace(COMMENT.decode(), ""))
+    assert done == "[DONE]"
+    assert texts_of(events) == {0: "hiyo", 1: "hiyo"}
 
 
 async def test_a_stream_that_is_silent_between_tokens_gets_comments(patient):

@@ -45,11 +45,11 @@ def unsent_of(transport: asyncio.Transport) -> int:
 class Outgoing:
     """What has been written to one connection; `written` is in bytes, of streams alone."""
 
-    __slots__ = ("_read", "_since", "_transport", "written")
+    __slots__ = ("_read", "_silent_looks", "_transport", "written")
 
-    def __init__(self, transport: asyncio.Transport, now: float) -> None:
+    def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
-        self._since = now
+        self._silent_looks = 0
         self._read = 0
         self.written = 0
 
@@ -63,20 +63,22 @@ class Outgoing:
         """How many bytes wait for the client to read, beside those that the system has taken."""
         return unread_of(self._transport)
 
-    def stuck_for(self, now: float) -> float:
-        """Give for how many seconds the client has read nothing of what waits for it."""
+    def look(self) -> int:
+        """Look whether the client has read; gives how many looks it has read nothing for.
+
+        That is, nothing of something that waits for it.
+        """
         unread = self.unread
         if not unread:
-            self._since = now
+            self._silent_looks = 0
             self._read = self.written
-            return 0.0
+            return 0
         # While a stream goes on, what is read and what is written may even out in the buffers.
         # Framing and encryption make more of what is written, so that this may also go down.
         read = self.written - unread - unsent_of(self._transport)
-        if read > self._read:
-            self._since = now
+        self._silent_looks = 0 if read > self._read else self._silent_looks + 1
         self._read = read
-        return now - self._since
+        return self._silent_looks
 
     def cut_off(self) -> None:
         """Close the connection and forget what the client has not read."""
@@ -87,11 +89,15 @@ class SlowClients:
     """Watches the connections of an application.
 
     A client that has read nothing for `timeout` seconds, of something that waits for it, is cut
-    off, and `on_cut` is called; with 0, nobody is.
+    off, and `on_cut` is called; with 0, nobody is.  Looks are counted, not seconds: a server that was
+    itself stopped for a while must not take its clients for slow.
     """
 
     def __init__(self, timeout: float, on_cut: Callable[[], None]) -> None:
         self._timeout = timeout
+        self._every = LOOK_AT_LEAST_EVERY
+        if timeout:
+            self._every = min(LOOK_AT_LEAST_EVERY, timeout / LOOKS_PER_TIMEOUT)
         self._on_cut = on_cut
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -106,24 +112,20 @@ class SlowClients:
         if known is None:
             if self._loop is None:
                 self._loop = asyncio.get_running_loop()
-            known = self._connections[transport] = Outgoing(transport, self._loop.time())
+            known = self._connections[transport] = Outgoing(transport)
             if self._timer is None:
                 self._schedule(self._loop)
         return known
 
     def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
-        every = LOOK_AT_LEAST_EVERY
-        if self._timeout:
-            every = min(every, self._timeout / LOOKS_PER_TIMEOUT)
-        self._timer = loop.call_later(every, self._look, loop)
+        self._timer = loop.call_later(self._every, self._look, loop)
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
         self._schedule(loop)
-        now = loop.time()
         for transport, outgoing in list(self._connections.items()):
             if outgoing.is_over:
                 del self._connections[transport]
-            elif self._timeout and outgoing.stuck_for(now) >= self._timeout:
+            elif self._timeout and outgoing.look() * self._every >= self._timeout:
                 logger.info("a client has read nothing for %g s and is cut off", self._timeout)
                 outgoing.cut_off()
                 self._on_cut()
