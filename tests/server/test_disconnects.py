@@ -7,7 +7,7 @@ Every test runs beside another request, which must notice nothing.  What must no
 import asyncio
 import gc
 import json
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 
@@ -377,3 +377,19 @@ async def test_a_disconnect_together_with_an_engine_error_is_no_fault_of_ours(
         assert await engine.wait_aborts() == [[first, third, fourth]]
     # An exception that nobody looked at would be reported now, and fail the test.
     gc.collect()
+
+
+async def test_a_client_that_goes_is_noticed_though_nothing_is_read_from_it_any_more(
+    serve, endless
+):
+    served = await serve(endless, engine_options={"paused": True})
+    client = await served.raw(CHAT, messages=MESSAGES)
+    await served.engine.wait_adds(1)
+    # So much of a next request that the rest has to wait until the first is answered.
+    head = b"POST %b HTTP/1.1\r\nHost: x\r\nContent-Length: 9999999\r\n\r\n" % CHAT.encode()
+    client.socket.setblocking(True)
+    client.socket.settimeout(0.3)
+    with suppress(TimeoutError):
+        await asyncio.to_thread(client.socket.sendall, head + b"x" * 600_000)
+    client.close()
+    assert await served.engine.wait_aborts() == [[add.request_id for add in served.engine.adds]]

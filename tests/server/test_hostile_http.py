@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from umbel_server.connections import HEAD_TIMEOUT
+from umbel_server.connections import HEAD_TIMEOUT, Runner
 
 from .conftest import TIMEOUT
 
@@ -213,6 +213,36 @@ async def test_a_head_that_trickles_in_is_given_up(serve, before):
     finally:
         trickling.cancel()
         await asyncio.wait((trickling,))
+
+
+class OpenTransport(asyncio.Transport):
+    """A connection without a socket."""
+
+    closed = False
+
+    def is_closing(self):
+        return self.closed
+
+    def close(self):
+        self.closed = True
+
+    def get_write_buffer_size(self):
+        return 0
+
+
+async def test_a_head_that_begins_with_its_connection_is_given_up_too(serve):
+    served = await serve(head_timeout=0.05)
+    # As with TLS, where the first bytes come with the end of the handshake.
+    connection = Runner(served.app, head_timeout=0.05)
+    await connection.setup()
+    protocol, transport = connection.server(), OpenTransport()
+    protocol.connection_made(transport)
+    protocol.data_received(b"GET /health HT")
+    async with asyncio.timeout(TIMEOUT):
+        while not transport.closed:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    protocol.connection_lost(None)
+    await connection.cleanup()
 
 
 async def test_an_answer_may_take_longer_than_a_head_and_so_may_the_next_request(serve, say):

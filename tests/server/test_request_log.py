@@ -64,8 +64,12 @@ async def test_a_client_that_goes_is_a_disconnect(logged):
     assert record.request["finish_reasons"] == {"abort": 2}
 
 
-async def test_a_client_that_closes_its_half_is_a_disconnect_too(logged, say):
-    served, records = await logged(lambda request: say("hi", "yo"), engine_options={"paused": True})
+async def test_a_client_that_closes_its_half_is_a_disconnect_too(logged, say, handler_cancellation):
+    served, records = await logged(
+        lambda request: say("hi", "yo"),
+        engine_options={"paused": True},
+        handler_cancellation=handler_cancellation,
+    )
     client = await served.raw(CHAT, messages=MESSAGES, stream=True)
     await served.engine.wait_adds(1)
     client.socket.shutdown(socket.SHUT_WR)
