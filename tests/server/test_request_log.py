@@ -3,8 +3,13 @@
 import json
 import logging
 import socket
+from types import SimpleNamespace
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
+
+from umbel_server.request_log import RequestLog
 
 from .commands import CHAT, COMPLETIONS, MESSAGES
 
@@ -76,6 +81,21 @@ async def test_a_client_that_closes_its_half_is_a_disconnect_too(logged, say, ha
     await served.engine.wait_aborts()
     client.close()
     (record,) = records()
+    assert record.request["status"] == "disconnected"
+
+
+async def test_what_nobody_can_read_any_more_has_no_status(caplog):
+    caplog.set_level(logging.INFO, LOGGER)
+    closing = SimpleNamespace(
+        is_closing=lambda: True, get_extra_info=lambda name, default=None: None
+    )
+    request = make_mocked_request("POST", CHAT, transport=closing)
+
+    async def handler(request):
+        return web.Response(status=400)
+
+    await RequestLog().middleware(request, handler)
+    (record,) = caplog.records
     assert record.request["status"] == "disconnected"
 
 

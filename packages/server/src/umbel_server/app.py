@@ -47,7 +47,8 @@ def create_app(
 
     A `chat` that stands on no engines makes a server that renders.  `registry` is what `/metrics`
     shows; the caller registers the llm layer's metrics on it.  The runner's `handler_cancellation`
-    may be on or off: a client that goes away is noticed either way.
+    may be on or off: a client that goes away is noticed either way.  When the application ends,
+    `chat` renders no template of a request any more.
     """
     registry = registry if registry is not None else CollectorRegistry()
     cors = Cors(options)
@@ -63,19 +64,21 @@ def create_app(
     app = web.Application(middlewares=middlewares, client_max_size=options.max_body_size)
     app[SERVER] = Server(chat, options, registry)
     app.on_response_prepare.append(watch_connection)
-    app.on_cleanup.append(stop_watching)
     app.on_response_prepare.append(cors.add_headers)
     if options.enable_request_id_headers:
         app.on_response_prepare.append(add_request_id)
-    app.on_cleanup.append(_close)
+    app.on_cleanup.append(close)
     add_routes(app)
     add_root_path(app, options.root_path)
     return app
 
 
-async def _close(app: web.Application) -> None:
-    app[SERVER].template_threads.close()
-    app[SERVER].chat.close()
+async def close(app: web.Application) -> None:
+    """Let go of what lives as long as the application."""
+    server = app[SERVER]
+    server.slow_clients.close()
+    server.template_threads.close()
+    server.chat.close()
 
 
 def add_routes(app: web.Application) -> None:
@@ -142,11 +145,6 @@ async def watch_connection(request: web.Request, response: web.StreamResponse) -
     """Watch that the client reads what it is about to be sent."""
     if request.transport is not None:
         request.app[SERVER].slow_clients.outgoing(request.transport)
-
-
-async def stop_watching(app: web.Application) -> None:
-    """Watch no connection any more: the application ends."""
-    app[SERVER].slow_clients.close()
 
 
 def _log_failure(request: web.Request, error: Exception) -> None:

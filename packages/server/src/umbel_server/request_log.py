@@ -1,6 +1,5 @@
 """A line in the log for every request: what it was and what became of it, never its text."""
 
-import asyncio
 import json
 import logging
 import time
@@ -21,24 +20,20 @@ UNLOGGED = frozenset({"/metrics", "/health", "/load", "/ping"})
 DISCONNECTED = "disconnected"
 
 
-class RequestRecord:
-    """What is known of one HTTP request; `summaries` has one entry for each of its prompts."""
-
-    def __init__(self) -> None:
-        self.summaries: list[RequestSummary] = []
-
-
 class RequestLog:
     """Writes the lines; the llm layer's listener is to be `note`."""
 
     def __init__(self) -> None:
-        self._current: ContextVar[RequestRecord | None] = ContextVar("request", default=None)
+        # One for each prompt of the request that the current task answers.
+        self._summaries: ContextVar[list[RequestSummary] | None] = ContextVar(
+            "summaries", default=None
+        )
 
     def note(self, summary: RequestSummary) -> None:
         """Take in what became of a prompt of the request that the current task answers."""
-        record = self._current.get()
-        if record is not None:
-            record.summaries.append(summary)
+        summaries = self._summaries.get()
+        if summaries is not None:
+            summaries.append(summary)
 
     @property
     def middleware(self) -> Middleware:
@@ -48,8 +43,8 @@ class RequestLog:
         async def log(request: web.Request, handler: Handler) -> web.StreamResponse:
             if request.path in UNLOGGED:
                 return await handler(request)
-            record = RequestRecord()
-            self._current.set(record)
+            summaries: list[RequestSummary] = []
+            self._summaries.set(summaries)
             start = time.perf_counter()
             status: int | str = DISCONNECTED
             try:
@@ -60,20 +55,18 @@ class RequestLog:
             except web.HTTPException as error:
                 status = error.status
                 raise
-            except asyncio.CancelledError:
-                raise
             except Exception:
                 status = 500
                 raise
             finally:
-                facts = facts_of(request, status, time.perf_counter() - start, record)
+                facts = facts_of(request, status, time.perf_counter() - start, summaries)
                 logger.info("%s", line_of(facts), extra={"request": facts})
 
         return log
 
 
 def facts_of(
-    request: web.Request, status: int | str, seconds: float, record: RequestRecord
+    request: web.Request, status: int | str, seconds: float, summaries: list[RequestSummary]
 ) -> dict[str, Any]:
     """Give what there is to say about a request, by name; times are in seconds."""
     facts: dict[str, Any] = {
@@ -82,7 +75,6 @@ def facts_of(
         "status": status,
         "seconds": round(seconds, 3),
     }
-    summaries = record.summaries
     if not summaries:
         return facts
     reasons: dict[str, int] = {}

@@ -99,7 +99,6 @@ class SlowClients:
         if timeout:
             self._every = min(LOOK_AT_LEAST_EVERY, timeout / LOOKS_PER_TIMEOUT)
         self._on_cut = on_cut
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._connections: dict[asyncio.Transport, Outgoing] = {}
 
@@ -110,11 +109,9 @@ class SlowClients:
         """Watch a connection from now on, until it is closed."""
         known = self._connections.get(transport)
         if known is None:
-            if self._loop is None:
-                self._loop = asyncio.get_running_loop()
             known = self._connections[transport] = Outgoing(transport)
             if self._timer is None:
-                self._schedule(self._loop)
+                self._schedule(asyncio.get_running_loop())
         return known
 
     def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
