@@ -1,0 +1,50 @@
+"""Tool calls as Hermes and Qwen write them: JSON between tags."""
+
+from umbel_chat.parsers.formats import Schemas, ToolFormat
+from umbel_chat.parsers.json_calls import JsonCall
+from umbel_chat.parsers.sink import Sink
+from umbel_chat.parsers.source import Source, Steps, ignore, within
+
+START, END = "<tool_call>", "</tool_call>"
+
+
+def read_hermes(source: Source, sink: Sink, tools: Schemas) -> Steps[None]:
+    """Read an answer with calls like `<tool_call>{"name": ..., "arguments": ...}</tool_call>`."""
+    while (yield from source.until((START,), sink.content)) is not None:
+        yield from json_call_between(source, sink, START, END)
+
+
+def json_call_between(source: Source, sink: Sink, start: str, end: str) -> Steps[None]:
+    """Read a call in JSON whose start marker was read, and past its end marker.
+
+    What is no call is content, its markers included.
+    """
+    call = JsonCall(sink)
+
+    def read(part: Source) -> Steps[str]:
+        part.keep()
+        yield from call.read(part)
+        if call.is_started:
+            part.kept()
+            yield from part.rest(ignore)
+            return ""
+        yield from part.rest(ignore)
+        return start + part.kept()
+
+    text, found = yield from within(source, (end,), read)
+    if not call.is_started:
+        sink.content(text + (found or ""))
+    elif found is not None or call.is_complete:
+        sink.end_call()
+
+
+HERMES = ToolFormat(
+    names=("hermes", "qwen3_json"),
+    parse=read_hermes,
+    starts=(START,),
+    markers=(START, END),
+    trims_content=False,
+    summary="A JSON object with `name` and `arguments` between `<tool_call>` and `</tool_call>`.",
+    models=("Hermes 2 Pro and 3", "Qwen2.5", "Qwen3 (not Coder)", "QwQ"),
+    example='<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>',
+)

@@ -1,0 +1,81 @@
+"""JSON as a model writes it, read as it comes: the bytes are the model's own."""
+
+import json
+import re
+
+from umbel_chat.parsers.source import Emit, Source, Steps, collect
+
+PLAIN = re.compile(r'[^"\\]+')
+BETWEEN = re.compile(r'[^"{}\[\]]+')
+SCALAR = re.compile(r"[^\s,\]}\[{\":]+")
+
+
+def json_value(source: Source, emit: Emit) -> Steps[bool]:
+    """Read a JSON value as it stands; says whether it is complete.
+
+    Only strings and brackets are looked at, so what is not quite JSON comes through as it is.
+    """
+    first = yield from source.peek()
+    if first == '"':
+        return (yield from _string(source, emit))
+    if first == "{" or first == "[":
+        return (yield from _container(source, emit))
+    number = yield from collect(lambda part: source.run(SCALAR, part))
+    if number[0]:
+        emit(number[0])
+    # A number may go on as long as nothing follows it.
+    return number[0] != "" and not source.is_empty
+
+
+def _container(source: Source, emit: Emit) -> Steps[bool]:
+    depth = 0
+    while True:
+        yield from source.run(BETWEEN, emit)
+        character = yield from source.peek()
+        if character == "":
+            return False
+        if character == '"':
+            if not (yield from _string(source, emit)):
+                return False
+            continue
+        source.advance()
+        emit(character)
+        depth += 1 if character in "{[" else -1
+        if depth <= 0:
+            return depth == 0
+
+
+def _string(source: Source, emit: Emit) -> Steps[bool]:
+    source.advance()
+    emit('"')
+    while True:
+        yield from source.run(PLAIN, emit)
+        character = yield from source.peek()
+        if character == "":
+            return False
+        source.advance()
+        emit(character)
+        if character == '"':
+            return True
+        escaped = yield from source.peek()
+        if escaped == "":
+            return False
+        source.advance()
+        emit(escaped)
+
+
+def json_string(source: Source) -> Steps[str | None]:
+    """Read a JSON string; gives what it says, None if there is none or it is not complete."""
+    if (yield from source.peek()) != '"':
+        return None
+    text, complete = yield from collect(lambda emit: _string(source, emit))
+    return decode_string(text) if complete else None
+
+
+def decode_string(text: str) -> str | None:
+    """Give what a JSON string says, None if it is none; control characters may stand in it."""
+    try:
+        value = json.loads(text, strict=False)
+    except ValueError:
+        return None
+    return value if isinstance(value, str) else None

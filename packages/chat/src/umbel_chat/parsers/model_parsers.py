@@ -1,0 +1,61 @@
+"""The parsers of one model: its formats, bound to its tokenizer."""
+
+from collections.abc import Sequence
+
+from umbel_chat.parsers.formats import ReasoningFormat, Schemas, ToolFormat
+from umbel_chat.parsers.prompt import prompt_state
+from umbel_chat.parsers.reasoning import PromptState, read_reasoning
+from umbel_chat.parsers.sample import SampleParser
+from umbel_chat.parsers.sink import Sink
+from umbel_chat.parsers.source import Markers, Source, Steps
+from umbel_text import Tokenizer
+
+
+class ModelParsers:
+    """Makes parsers for the samples of a model.
+
+    `tool` and `reasoning` are the formats in which the model writes, None for those that are not
+    looked for.  Markers that are one token of the tokenizer are told by that token.
+    """
+
+    def __init__(
+        self, tokenizer: Tokenizer, tool: ToolFormat | None, reasoning: ReasoningFormat | None
+    ) -> None:
+        self.tool = tool
+        self.reasoning = reasoning
+        self._tokenizer = tokenizer
+        texts: list[str] = []
+        if tool is not None:
+            texts += [*tool.starts, *tool.markers]
+        if reasoning is not None:
+            texts += [reasoning.start, reasoning.end]
+        token_ids = {text: tokenizer.backend.token_to_id(text) for text in dict.fromkeys(texts)}
+        self._tokens = {
+            text: token_id for text, token_id in token_ids.items() if token_id is not None
+        }
+        self._markers = Markers(frozenset(self._tokens))
+        self._watched_ids = frozenset(self._tokens.values())
+
+    def prompt_state(self, prompt_token_ids: Sequence[int]) -> PromptState:
+        """Tell what a prompt says of the reasoning after it; "closed" if none is looked for."""
+        if self.reasoning is None:
+            return "closed"
+        return prompt_state(prompt_token_ids, self.reasoning, self._tokenizer)
+
+    def new_parser(self, state: PromptState, tools: Schemas | None) -> SampleParser:
+        """Make the parser of one sample; without `tools`, no calls are looked for."""
+        tool = self.tool if tools is not None else None
+        reasoning = self.reasoning
+        sink = Sink(
+            tool is not None and tool.trims_content,
+            reasoning is not None and reasoning.trims_reasoning,
+        )
+        starts = () if tool is None else tool.starts
+
+        def read(source: Source, sink: Sink) -> Steps[None]:
+            if reasoning is not None:
+                yield from read_reasoning(source, sink, reasoning, state, starts)
+            if tool is not None:
+                yield from tool.parse(source, sink, tools or {})
+
+        return SampleParser(Source(self._markers), sink, read, self._watched_ids)

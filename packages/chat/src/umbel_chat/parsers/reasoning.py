@@ -1,0 +1,43 @@
+"""Reasoning that stands between two markers, before the answer."""
+
+from typing import Literal, TypeAlias
+
+from umbel_chat.parsers.formats import ReasoningFormat
+from umbel_chat.parsers.sink import Sink
+from umbel_chat.parsers.source import Source, Steps
+
+PromptState: TypeAlias = Literal["open", "closed", "unsaid"]
+"""What the prompt says: reasoning has begun, or has ended, or nothing of it."""
+
+
+def read_reasoning(
+    source: Source,
+    sink: Sink,
+    reasoning: ReasoningFormat,
+    state: PromptState,
+    call_starts: tuple[str, ...],
+) -> Steps[None]:
+    """Read the reasoning at the beginning of an answer and past the marker at its end.
+
+    `call_starts` are the markers of the tool calls that are looked for.
+    """
+    if state == "closed":
+        return
+    is_open = state == "open" or reasoning.begins_open
+    if not is_open:
+        found = yield from source.before((reasoning.start, *call_starts), sink.content)
+        if found != reasoning.start:
+            return
+    sink.begin_reasoning()
+    source.keep()
+    yield from source.space()
+    # Models may write the first marker though their prompt has it, or has none.
+    if not (yield from source.take(reasoning.start)):
+        sink.reasoning(source.kept())
+    else:
+        source.kept()
+    ends = (reasoning.end, *call_starts) if reasoning.interrupts else (reasoning.end,)
+    found = yield from source.before(ends, sink.reasoning)
+    if found is not None:
+        yield from source.take(reasoning.end)
+        sink.end_reasoning()

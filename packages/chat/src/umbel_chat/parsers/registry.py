@@ -1,0 +1,15 @@
+"""All formats, by the names that they are chosen by."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from umbel_chat.parsers import hermes, think
+from umbel_chat.parsers.formats import ReasoningFormat, ToolFormat
+
+TOOL_FORMATS: Mapping[str, ToolFormat] = MappingProxyType(
+    {name: tool for tool in (hermes.HERMES,) for name in tool.names}
+)
+
+REASONING_FORMATS: Mapping[str, ReasoningFormat] = MappingProxyType(
+    {name: reasoning for reasoning in (think.DEEPSEEK_R1,) for name in reasoning.names}
+)

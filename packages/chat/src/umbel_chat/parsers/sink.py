@@ -1,0 +1,105 @@
+"""What a parser has found, in order."""
+
+from umbel_chat.events import (
+    ArgumentsDelta,
+    ContentDelta,
+    OutputEvent,
+    ReasoningDelta,
+    ToolCallEnd,
+    ToolCallStart,
+)
+
+
+class Sink:
+    """Takes what a parser finds in a sample.
+
+    Whitespace waits where it may turn out to be part of the protocol: content or reasoning that is
+    nothing but whitespace is dropped where a call or the content follows, and so is whitespace at
+    the beginning of content after a call.  `trims_content` and `trims_reasoning` say that all
+    whitespace before a call or at the end of the reasoning is the protocol's.
+    """
+
+    __slots__ = (
+        "_after_call",
+        "_events",
+        "_is_visible",
+        "_space",
+        "_trims_content",
+        "_trims_reasoning",
+        "reasons",
+    )
+
+    def __init__(self, trims_content: bool = False, trims_reasoning: bool = False) -> None:
+        self._trims_content = trims_content
+        self._trims_reasoning = trims_reasoning
+        self._events: list[OutputEvent] = []
+        self._space = ""
+        # Whether there was more than whitespace since reasoning, content or a call began.
+        self._is_visible = False
+        self._after_call = False
+        self.reasons = False
+        """Whether the text that is being read is reasoning."""
+
+    def content(self, text: str) -> None:
+        """Append to the content."""
+        if self._after_call and not self._is_visible:
+            text = text.lstrip()
+        if text := self._without_space(text, self._trims_content):
+            self._events.append(ContentDelta(text))
+
+    def _without_space(self, text: str, trims: bool) -> str:
+        """Keep back whitespace that may be the protocol's, and give the rest."""
+        text = self._space + text
+        shown = text if self._is_visible and not trims else text.rstrip()
+        if shown and not self._is_visible:
+            self._is_visible = True
+            if not trims:
+                shown = text
+        self._space = text[len(shown) :]
+        return shown
+
+    def begin_reasoning(self) -> None:
+        """Say that reasoning begins."""
+        self.reasons = True
+        self._begin()
+
+    def _begin(self) -> None:
+        self._space = ""
+        self._is_visible = False
+
+    def reasoning(self, text: str) -> None:
+        """Append to the reasoning."""
+        if text := self._without_space(text, self._trims_reasoning):
+            self._events.append(ReasoningDelta(text))
+
+    def end_reasoning(self) -> None:
+        """Say that reasoning has ended."""
+        self.reasons = False
+        self._begin()
+
+    def start_call(self, name: str, call_id: str = "") -> None:
+        """Begin a tool call; `call_id` is what the model calls it, if it does."""
+        self._events.append(ToolCallStart(name, call_id))
+
+    def arguments(self, text: str) -> None:
+        """Append to the arguments of the call, as JSON."""
+        self._events.append(ArgumentsDelta(text))
+
+    def end_call(self) -> None:
+        """End the call."""
+        self._after_call = True
+        self._begin()
+        self._events.append(ToolCallEnd())
+
+    def finish(self) -> None:
+        """Say that nothing more comes."""
+        if self._space and not self._after_call:
+            event = ReasoningDelta if self.reasons else ContentDelta
+            self._events.append(event(self._space))
+        self._space = ""
+
+    def take(self) -> list[OutputEvent]:
+        """Give what was found since the last time."""
+        events = self._events
+        self._events = []
+        return events
