@@ -20,7 +20,7 @@ from aiohttp import web
 from umbel_chat import TemplateLimits, chat
 from umbel_server import ServerOptions, connections, errors
 from umbel_server.flags import make_parser
-from umbel_server.requests import body, faults, limits, served, shared
+from umbel_server.requests import body, faults, limits, shared
 from umbel_server.requests.chat import ChatCompletionRequest
 from umbel_server.requests.completion import CompletionRequest
 from umbel_text import bad_words, sampling, truncation
@@ -30,10 +30,10 @@ ROOT = Path(__file__).resolve().parent.parent
 MIB = 1024 * 1024
 
 NO_EFFECT: Mapping[str, str] = {
-    "include_reasoning": "no effect without a reasoning parser",
+    "include_reasoning": "no effect without a parser",
     "length_penalty": "no effect without beam search",
     "mm_payload": "no effect on text",
-    "parallel_tool_calls": "no effect without tools",
+    "parallel_tool_calls": "no effect without tool calls",
     "return_mm_kwargs": "no effect on text",
     "return_token_offsets": "on the render routes",
     "routed_experts_prompt_start": "handed on to the engine",
@@ -47,9 +47,11 @@ REFUSED: Mapping[str, str] = {
     "mm_processor_kwargs": "400, untrusted",
     "prompt_embeds": "400, not enabled",
     "suffix": "400, no model for it",
-    "thinking_token_budget": "400, no reasoning parser",
+    "thinking_token_budget": "400 without a reasoning parser",
+    "tool_choice": '400 without a tool call parser, unless it is "none"',
+    "use_beam_search": "**400**, not served",
 }
-"""What vLLM refuses for a text model with its default options."""
+"""What is refused, mostly as vLLM does for a text model with its default options."""
 
 
 def flag_rows() -> Iterator[str]:
@@ -96,15 +98,8 @@ def field_rows() -> Iterator[str]:
     yield "| Field | Chat | Completions |"
     yield "|---|---|---|"
     for name in dict.fromkeys([*chat, *completion]):
-        in_chat = _status(name, served._CHAT) if name in chat else ""
-        in_completion = _status(name, served._BOTH) if name in completion else ""
-        yield f"| `{name}` | {in_chat} | {in_completion} |"
-
-
-def _status(name: str, rows: Mapping[str, served.Test]) -> str:
-    if name in rows:
-        return "**400**, not served"
-    return REFUSED.get(name) or NO_EFFECT.get(name) or "yes"
+        status = REFUSED.get(name) or NO_EFFECT.get(name) or "yes"
+        yield f"| `{name}` | {status if name in chat else ''} | {status if name in completion else ''} |"
 
 
 def difference_rows() -> Iterator[str]:

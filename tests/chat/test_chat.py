@@ -46,6 +46,9 @@ async def settle(chat_llm: ChatLlm) -> None:
 class Numbered:
     """A processor that counts what it is fed, and signs with its own number."""
 
+    watched_ids: frozenset[int] = frozenset()
+    reasoning_tokens = 0
+
     def __init__(self, number: int) -> None:
         self.number = number
         self.fed: list[tuple[str, list[int]]] = []
@@ -111,7 +114,7 @@ async def test_a_request_that_was_lowered_before_is_not_rendered_again(
     monkeypatch.setattr(ChatTemplate, "render", pytest.fail)
     async with chat_llm.chat_n(lowered, 2) as samples:
         await collect(samples)
-    assert [add.prompt_token_ids for add in engine.adds] == [lowered.prompt_token_ids] * 2
+    assert [add.prompt_token_ids for add in engine.adds] == [lowered.text.prompt_token_ids] * 2
 
 
 async def test_the_engine_is_asked_for_what_the_request_says(connect: Connect, ask: Ask) -> None:
@@ -279,7 +282,7 @@ def test_a_model_without_a_template_refuses_every_conversation(
 def test_without_an_engine_conversations_are_lowered_but_not_answered(
     without_engine: ChatLlm, ask: Ask
 ) -> None:
-    assert without_engine.lower(ask(), 2).prompt_token_ids
+    assert without_engine.lower(ask(), 2).text.prompt_token_ids
     with pytest.raises(RuntimeError, match="lowers requests only"):
         without_engine.chat_n(ask(), 2)
 

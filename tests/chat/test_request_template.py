@@ -210,8 +210,8 @@ def test_a_rendered_prompt_is_cut_like_any_other_text(
     def kept(**fields: object) -> str:
         lowered = chat_llm.lower(ask("abcdef", **fields), 1)
         # The text stays whole: it is what the request is told of its prompt.
-        assert lowered.request.prompt == "abcdef"
-        return chat_llm.text.model.tokenizer.decode(lowered.prompt_token_ids)
+        assert lowered.text.request.prompt == "abcdef"
+        return chat_llm.text.model.tokenizer.decode(lowered.text.prompt_token_ids)
 
     assert kept() == "abcdef"
     assert kept(truncate_prompt_tokens=2) == "ef"
@@ -224,5 +224,5 @@ def test_a_rendered_prompt_is_cut_like_any_other_text(
 def test_offsets_are_places_in_the_rendered_prompt(make: Callable[..., ChatLlm], ask: Ask) -> None:
     chat_llm = make("<user>{{ messages[0].content }}")
     lowered = chat_llm.lower(ask("ab", return_token_offsets=True))
-    assert lowered.token_offsets == [(0, 6), (6, 7), (7, 8)]
-    assert chat_llm.lower(ask("ab")).token_offsets is None
+    assert lowered.text.token_offsets == [(0, 6), (6, 7), (7, 8)]
+    assert chat_llm.lower(ask("ab")).text.token_offsets is None

@@ -269,8 +269,8 @@ TABLE = [
     ),
     *refused(
         {"tools": [{"type": "function", "function": {"name": "f"}}]},
-        "`tools` is not supported yet.",
-        "tools",
+        '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set',
+        None,
         [CHAT],
     ),
     *refused({"suffix": "x"}, SUFFIX, "suffix", [COMPLETIONS]),

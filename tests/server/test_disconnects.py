@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from umbel_chat import ContentDelta
+from umbel_chat import ContentDelta, PlainTextProcessor
 from umbel_engine.mock import MockStep, child_index
 from umbel_engine.wire import RequestFault
 
@@ -201,7 +201,7 @@ async def test_a_fan_out_that_is_cancelled_half_way_aborts_what_was_sent(serve, 
     assert len(served.engine.aborts) == 1
 
 
-class FailingProcessor:
+class FailingProcessor(PlainTextProcessor):
     """An output processor that cannot bear to see a text twice."""
 
     def __init__(self):
@@ -242,7 +242,7 @@ async def test_a_sink_that_raises_in_mid_stream_ends_the_stream_with_an_error(
     assert "a fault in the parser" in caplog.text
 
 
-class BrokenProcessor:
+class BrokenProcessor(PlainTextProcessor):
     """An output processor that cannot bear to see a text at all."""
 
     def feed(self, text, token_ids):

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from umbel_chat import ContentDelta
+from umbel_chat import ContentDelta, PlainTextProcessor
 from umbel_engine.mock import MockStep, per_child, tokens
 from umbel_server.cli import make_parser, settings_of
 from umbel_server.errors import OptionError
@@ -214,7 +214,7 @@ async def test_n_limit_follows_max_n_sequences_option(serve, flags, environment,
     assert len(served.engine.adds) == (2 * limit if limit < 100 else 0)
 
 
-class CountingProcessor:
+class CountingProcessor(PlainTextProcessor):
     """An output processor that numbers what it was fed, and says so at the end."""
 
     def __init__(self):

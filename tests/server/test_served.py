@@ -4,7 +4,6 @@ import pytest
 
 from umbel_server.errors import ApiError
 from umbel_server.requests import (
-    ChatCompletionRequest,
     check_chat_served,
     check_completion_served,
     read_chat_request,
@@ -15,7 +14,7 @@ TOOL = {"type": "function", "function": {"name": "f"}}
 
 NOT_SERVED: dict[str, object] = {"use_beam_search": True}
 
-NOT_SERVED_IN_CHAT: dict[str, object] = {**NOT_SERVED, "tools": [TOOL]}
+NAMED = {"type": "function", "function": {"name": "f"}}
 
 SERVED: dict[str, object] = {
     "model": "m",
@@ -66,24 +65,26 @@ SERVED_IN_CHAT: dict[str, object] = {
     "add_generation_prompt": False,
     "chat_template_kwargs": {"a": 1},
     "parallel_tool_calls": False,
-    "tool_choice": None,
+    "tools": [TOOL],
+    "tool_choice": "required",
     "documents": [],
     "chat_template": "",
 }
 
 
-def check_chat(fields: dict[str, object]) -> None:
-    check_chat_served(read_chat_request({"messages": [], "logprobs": True, **fields}))
+def check_chat(fields: dict[str, object], calls_tools: bool = True) -> None:
+    body = {"messages": [], "logprobs": True, **fields}
+    check_chat_served(read_chat_request(body), calls_tools)
 
 
 def check_completion(fields: dict[str, object]) -> None:
     check_completion_served(read_completion_request({"prompt": "x", **fields}))
 
 
-@pytest.mark.parametrize("field", NOT_SERVED_IN_CHAT)
+@pytest.mark.parametrize("field", NOT_SERVED)
 def test_a_chat_field_that_is_not_served_is_refused_by_name(field: str) -> None:
     with pytest.raises(ApiError) as caught:
-        check_chat({field: NOT_SERVED_IN_CHAT[field]})
+        check_chat({field: NOT_SERVED[field]})
     error = caught.value
     assert (error.status, error.type, error.param) == (400, "BadRequestError", field)
     assert error.message == f"`{field}` is not supported yet."
@@ -97,14 +98,25 @@ def test_a_completion_field_that_is_not_served_is_refused_by_name(field: str) ->
     assert (error.status, error.type, error.param) == (400, "BadRequestError", field)
 
 
-def test_tools_are_refused_also_when_the_choice_is_none() -> None:
-    with pytest.raises(ApiError, match="`tools` is not supported"):
-        check_chat({"tools": [TOOL], "tool_choice": "none"})
+@pytest.mark.parametrize(
+    ("choice", "message"),
+    [
+        ("auto", '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser'),
+        ("required", 'tool_choice="required" requires --tool-call-parser to be set'),
+        (NAMED, 'tool_choice=function "f" requires --tool-call-parser to be set'),
+    ],
+)
+def test_tools_are_not_called_where_nothing_reads_the_calls(choice: object, message: str) -> None:
+    fields = {"tools": [TOOL], "tool_choice": choice}
+    with pytest.raises(ApiError) as caught:
+        check_chat(fields, calls_tools=False)
+    assert caught.value.message.startswith(message)
+    check_chat(fields)
 
 
-def test_a_tool_choice_is_refused_on_its_own() -> None:
-    with pytest.raises(ApiError, match="`tool_choice` is not supported"):
-        check_chat_served(ChatCompletionRequest(messages=[], tool_choice="auto"))
+@pytest.mark.parametrize("choice", [None, "none"])
+def test_tools_that_are_not_called_are_served_by_every_model(choice: object) -> None:
+    check_chat({"tools": [TOOL], "tool_choice": choice}, calls_tools=False)
 
 
 @pytest.mark.parametrize("field", SERVED_IN_CHAT)
@@ -123,7 +135,7 @@ def test_all_that_is_served_passes_together() -> None:
 
 
 def test_bare_requests_pass() -> None:
-    check_chat_served(read_chat_request({"messages": []}))
+    check_chat_served(read_chat_request({"messages": []}), False)
     check_completion({})
 
 

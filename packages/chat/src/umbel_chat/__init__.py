@@ -1,25 +1,29 @@
-"""Messages in, messages out, n times: chat templates and one output processor per sample."""
+"""Messages in, messages out, n times: templates, tools, and one output parser per sample."""
 
-from umbel_chat.chat import ChatLlm, ChatModel
+from umbel_chat.chat import ChatLlm, ChatModel, LoweredChat
 from umbel_chat.errors import (
     ChatError,
     ChatTemplateError,
     InvalidChatError,
     InvalidMessageError,
 )
-from umbel_chat.output import (
+from umbel_chat.events import (
+    ArgumentsDelta,
     ContentDelta,
     OutputEvent,
-    OutputProcessor,
-    OutputProcessorFactory,
-    PlainTextProcessor,
+    ReasoningDelta,
+    ToolCallEnd,
+    ToolCallStart,
 )
+from umbel_chat.output import OutputProcessor, OutputProcessorFactory, PlainTextProcessor
 from umbel_chat.processes import TemplateLimits
 from umbel_chat.request import ChatRequest
 from umbel_chat.stage import ChatDelta
 from umbel_chat.template import ChatTemplate, load_chat_template
+from umbel_chat.tools import NamedTool, Tool, ToolChoice
 
 __all__ = [
+    "ArgumentsDelta",
     "ChatDelta",
     "ChatError",
     "ChatLlm",
@@ -30,10 +34,17 @@ __all__ = [
     "ContentDelta",
     "InvalidChatError",
     "InvalidMessageError",
+    "LoweredChat",
+    "NamedTool",
     "OutputEvent",
     "OutputProcessor",
     "OutputProcessorFactory",
     "PlainTextProcessor",
+    "ReasoningDelta",
     "TemplateLimits",
+    "Tool",
+    "ToolCallEnd",
+    "ToolCallStart",
+    "ToolChoice",
     "load_chat_template",
 ]

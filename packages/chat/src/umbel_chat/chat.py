@@ -1,17 +1,23 @@
 """Messages in, messages out, n times."""
 
+from collections.abc import Mapping
+
 import msgspec
 
+from umbel_chat.constraint import tool_constraint
 from umbel_chat.content_format import ContentFormat
 from umbel_chat.errors import InvalidChatError
 from umbel_chat.messages import Message, read_messages
-from umbel_chat.output import OutputProcessorFactory, PlainTextProcessor
+from umbel_chat.output import OutputProcessor, OutputProcessorFactory, PlainTextProcessor
+from umbel_chat.parsers.formats import ReasoningFormat, ToolFormat
+from umbel_chat.parsers.model_parsers import ModelParsers
+from umbel_chat.plan import AnswerPlan, plan_answer
 from umbel_chat.processes import RenderingProcesses, TemplateLimits
 from umbel_chat.request import ChatRequest
 from umbel_chat.stage import ChatDelta, ChatStage
 from umbel_chat.template import UNTRUSTED_TEMPLATE, ChatTemplate
 from umbel_engine import Samples
-from umbel_text import LoweredRequest, TextLlm, TextRequest, TextStage
+from umbel_text import LoweredRequest, SamplingOptions, TextLlm, TextRequest, TextStage
 
 FEW_MESSAGES = 1024
 """So many messages are read whatever the model's context."""
@@ -23,7 +29,9 @@ class ChatModel(msgspec.Struct, frozen=True):
     `name` is what messages call it.  `content_format` is the form of content that the template
     wants; None means the form that was detected.  `template_arguments` are handed to every
     rendering, below those of the request.  `trust_request_template` allows requests to bring a
-    template of their own, which runs in another process, within `template_limits`.
+    template of their own, which runs in another process, within `template_limits`.  `tool_format` and
+    `reasoning_format` are how the model writes tool calls and reasoning; without one, all that it
+    writes of them is content.
     """
 
     name: str
@@ -32,23 +40,38 @@ class ChatModel(msgspec.Struct, frozen=True):
     template_arguments: dict[str, object] = {}
     trust_request_template: bool = False
     template_limits: TemplateLimits = TemplateLimits()
+    tool_format: ToolFormat | None = None
+    reasoning_format: ReasoningFormat | None = None
+
+
+class LoweredChat(msgspec.Struct, frozen=True):
+    """A checked request in tokens, with how its answers are to be read."""
+
+    text: LoweredRequest
+    plan: AnswerPlan = AnswerPlan()
 
 
 class ChatLlm:
     """Generates samples of answers in a conversation.
 
-    `new_processor` is called once per sample: parsers have state, and siblings must not share it.
+    `new_processor` reads samples in place of the model's formats.  It is called once per sample:
+    parsers have state, and siblings must not share it.
     """
 
     def __init__(
         self,
         model: ChatModel,
         text: TextLlm,
-        new_processor: OutputProcessorFactory = PlainTextProcessor,
+        new_processor: OutputProcessorFactory | None = None,
     ) -> None:
         self.model = model
         self.text = text
-        self._new_processor = new_processor
+        self.parsers: ModelParsers | None = None
+        """What reads the model's tool calls and reasoning; None when all is content."""
+        self._new_processor = new_processor or PlainTextProcessor
+        formats = (model.tool_format, model.reasoning_format)
+        if new_processor is None and any(form is not None for form in formats):
+            self.parsers = ModelParsers(text.model.tokenizer, *formats)
         self._processes = RenderingProcesses(model.template_limits)
 
     def read(self, request: ChatRequest) -> list[Message]:
@@ -68,13 +91,7 @@ class ChatLlm:
                 "for each token of the model's context.",
                 "messages",
             )
-        # A value that asks for nothing leaves the model's (vllm/renderers/params.py).
-        asked = {
-            name: value
-            for name, value in request.template_arguments.items()
-            if value is not None and value != "auto"
-        }
-        arguments = {**self.model.template_arguments, **asked}
+        arguments = self.template_arguments(request)
         if self.model.trust_request_template:
             arguments.pop("chat_template", None)
         template = self._template(request)
@@ -82,9 +99,20 @@ class ChatLlm:
             self._read(request, template),
             add_generation_prompt=request.add_generation_prompt,
             continue_final_message=request.continue_final_message,
+            tools=[tool.definition for tool in request.tools or ()] or None,
             documents=request.documents,
             template_kwargs=arguments,
         )
+
+    def template_arguments(self, request: ChatRequest) -> dict[str, object]:
+        """Give the arguments of the template, the model's where a request asks for nothing else."""
+        # A value that asks for nothing leaves the model's (vllm/renderers/params.py).
+        asked = {
+            name: value
+            for name, value in request.template_arguments.items()
+            if value is not None and value != "auto"
+        }
+        return {**self.model.template_arguments, **asked}
 
     def brings_template(self, request: ChatRequest) -> bool:
         """Tell whether a request brings a template that it may bring.
@@ -112,37 +140,108 @@ class ChatLlm:
         """Render no template of a request any more; processes that do are ended."""
         self._processes.close()
 
-    def lower(self, request: ChatRequest, n: int = 1) -> LoweredRequest:
+    def lower(self, request: ChatRequest, n: int = 1) -> LoweredChat:
         """Render, tokenize and check a request.
 
         Raises InvalidChatError or umbel_text.InvalidRequestError for the first fault.
         """
         prompt = request.prompt_token_ids or self.render(request)
-        return self.text.lower(_text_request(request, prompt), n)
+        text = _text_request(request, prompt, self._sampling(request))
+        lowered = self.text.lower(text, n)
+        plan, told = AnswerPlan(), {}
+        if self.parsers is not None:
+            arguments = self.template_arguments(request)
+            plan = plan_answer(self.parsers, lowered.prompt_token_ids, request, arguments)
+            if self.parsers.reasoning is not None:
+                told = engine_parser_arguments(arguments)
+        ended = self._reasoning_ended(request, plan)
+        if ended is not None:
+            text = msgspec.structs.replace(
+                lowered.request, reasoning_ended=ended, reasoning_parser_kwargs=told or None
+            )
+            lowered = msgspec.structs.replace(lowered, request=text)
+        return LoweredChat(lowered, plan)
 
-    def chat(self, request: ChatRequest | LoweredRequest) -> Samples[ChatDelta]:
+    def _reasoning_ended(self, request: ChatRequest, plan: AnswerPlan) -> bool | None:
+        """Say whether the engine is to enforce structured outputs from the first token on."""
+        if not request.include_reasoning:
+            # Hidden reasoning has ended before it begins.
+            return True
+        if self.parsers is None or self.parsers.reasoning is None:
+            return None
+        return plan.state == "closed"
+
+    def _sampling(self, request: ChatRequest) -> SamplingOptions:
+        """Give how to sample so that parsers see markers, and calls are made that must be."""
+        sampling, tools, parsers = request.sampling, request.tools, self.parsers
+        if parsers is None:
+            return sampling
+        calls = parsers.tool is not None and bool(tools) and request.tool_choice != "none"
+        if parsers.needs_special_tokens(calls):
+            sampling = msgspec.structs.replace(sampling, skip_special_tokens=False)
+        if not calls or parsers.tool is None or tools is None:
+            return sampling
+        constraint = tool_constraint(
+            parsers.tool,
+            tools,
+            request.tool_choice,
+            not request.parallel_tool_calls,
+            sampling.structured_outputs,
+            self.text.model.structured_outputs_backend,
+        )
+        return msgspec.structs.replace(sampling, structured_outputs=constraint)
+
+    def chat(self, request: ChatRequest | LoweredChat) -> Samples[ChatDelta]:
         """Prepare the one sample of a request; the same as `chat_n` with n = 1."""
         return self.chat_n(request, 1)
 
-    def chat_n(self, request: ChatRequest | LoweredRequest, n: int) -> Samples[ChatDelta]:
+    def chat_n(self, request: ChatRequest | LoweredChat, n: int) -> Samples[ChatDelta]:
         """Prepare n samples of a request, in index order; it is rendered once.
 
         Nothing is sent before the samples are entered with `async with`.  Raises what `lower`
         raises, and ValueError when n is less than 1.
         """
-        lowered = request if isinstance(request, LoweredRequest) else self.lower(request, n)
+        lowered = request if isinstance(request, LoweredChat) else self.lower(request, n)
 
         def stage(text: TextStage) -> ChatStage:
-            return ChatStage(text, self._new_processor())
+            return ChatStage(text, self._processor(lowered.plan))
 
-        return self.text.generate_with(lowered, n, stage)
+        return self.text.generate_with(lowered.text, n, stage)
+
+    def _processor(self, plan: AnswerPlan) -> OutputProcessor:
+        if self.parsers is None:
+            return self._new_processor()
+        return plan.new_processor(self.parsers)
 
 
-def _text_request(request: ChatRequest, prompt: str | list[int]) -> TextRequest:
+ENGINE_PARSER_ARGUMENTS = ("enable_thinking", "thinking", "thinking_mode", "reasoning_effort")
+"""Template arguments that vLLM's reasoning parsers look at."""
+
+
+def engine_parser_arguments(
+    arguments: Mapping[str, object],
+) -> dict[str, object]:
+    """Give what the engine's reasoning parser is made with, of what templates are given.
+
+    Nothing else of it crosses the wire: it may be large, or no MessagePack.
+    """
+    told = {
+        name: arguments[name]
+        for name in ENGINE_PARSER_ARGUMENTS
+        if isinstance(arguments.get(name), (bool, str))
+    }
+    return {"chat_template_kwargs": told}
+
+
+def _text_request(
+    request: ChatRequest,
+    prompt: str | list[int],
+    sampling: SamplingOptions,
+) -> TextRequest:
     return TextRequest(
         request_id=request.request_id,
         prompt=prompt,
-        sampling=request.sampling,
+        sampling=sampling,
         arrival_time=request.arrival_time,
         add_special_tokens=request.add_special_tokens,
         max_tokens_name=request.max_tokens_name,

@@ -1,29 +1,27 @@
 """The output processor: what becomes of the text of one sample."""
 
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Protocol, TypeAlias
 
-import msgspec
-
-
-class ContentDelta(msgspec.Struct, frozen=True, gc=False):
-    """Text to append to the content of the answer."""
-
-    text: str
-
-
-OutputEvent: TypeAlias = ContentDelta
-"""What an output processor finds in the text of a sample."""
+from umbel_chat.events import ContentDelta, OutputEvent
 
 
 class OutputProcessor(Protocol):
     """Turns the text of one sample into events.
 
     `feed` takes what is new, in order: text, and the ids of the tokens that it came from (text may
-    lag behind its tokens).  `finish` is called once, after the last text, and gives what was held
-    back.  Text cut in any way gives the same answer in the end.  A processor has state, so every
-    sample has one of its own.
+    lag behind its tokens).  A token of `watched_ids` comes as the last one, with the text that its
+    own text ends.  `finish` is called once, after the last text, and gives what was held back.
+    Text cut in any way gives the same answer in the end.  A processor has state, so every sample
+    has one of its own.  `reasoning_tokens` counts the tokens so far that were reasoning.
     """
+
+    @property
+    def watched_ids(self) -> AbstractSet[int]: ...
+
+    @property
+    def reasoning_tokens(self) -> int: ...
 
     def feed(self, text: str, token_ids: Sequence[int]) -> list[OutputEvent]: ...
 
@@ -38,6 +36,9 @@ class PlainTextProcessor:
     """An output processor for which all text is content."""
 
     __slots__ = ()
+
+    watched_ids: AbstractSet[int] = frozenset()
+    reasoning_tokens = 0
 
     def feed(self, text: str, token_ids: Sequence[int]) -> list[OutputEvent]:
         """Give the text as content; nothing for empty text."""

@@ -4,6 +4,7 @@ import time
 
 import msgspec
 
+from umbel_chat.tools import Tool, ToolChoice
 from umbel_text import SamplingOptions
 from umbel_text.request import TruncationSide
 
@@ -11,7 +12,9 @@ from umbel_text.request import TruncationSide
 class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A conversation to continue, for every sample alike.
 
-    `messages` are OpenAI's, decoded from JSON.  `template_arguments` and `documents` are handed to
+    `messages` are OpenAI's, decoded from JSON.  The model sees `tools` whatever `tool_choice` says
+    of calling them; with `parallel_tool_calls` false at most one call is shown.
+    `include_reasoning` says whether reasoning is.  `template_arguments` and `documents` are handed to
     the chat template; `chat_template` is the source of another one, which the model has to allow.
     `prompt_token_ids` is what they were rendered to before, if it is known: they are not rendered
     again then.
@@ -22,6 +25,10 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     messages: list[object]
     sampling: SamplingOptions
     arrival_time: float = msgspec.field(default_factory=time.time)
+    tools: list[Tool] | None = None
+    tool_choice: ToolChoice = "none"
+    parallel_tool_calls: bool = True
+    include_reasoning: bool = True
     add_generation_prompt: bool = True
     continue_final_message: bool = False
     template_arguments: dict[str, object] = {}

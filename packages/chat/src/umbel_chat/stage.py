@@ -2,7 +2,8 @@
 
 import msgspec
 
-from umbel_chat.output import OutputEvent, OutputProcessor
+from umbel_chat.events import ContentDelta, OutputEvent
+from umbel_chat.output import OutputProcessor
 from umbel_engine import Extras, Finish, Logprobs, PrefillStats
 from umbel_llm import RequestTiming
 from umbel_text import PositionLogprobs, TextStage
@@ -11,7 +12,8 @@ from umbel_text import PositionLogprobs, TextStage
 class ChatDelta(msgspec.Struct, frozen=True):
     """What a sample brought since the last hand-over, as events of a message.
 
-    See `umbel_text.TextDelta` for the other fields.
+    `reasoning_tokens` is how many tokens of the sample were reasoning so far.  See
+    `umbel_text.TextDelta` for the other fields.
     """
 
     events: list[OutputEvent]
@@ -22,13 +24,12 @@ class ChatDelta(msgspec.Struct, frozen=True):
     extras: Extras | None = None
     finish: Finish | None = None
     timing: RequestTiming | None = None
+    reasoning_tokens: int = 0
 
     @property
     def content(self) -> str:
         """The text of the content events."""
-        if len(self.events) == 1:
-            return self.events[0].text
-        return "".join(event.text for event in self.events)
+        return "".join(event.text for event in self.events if isinstance(event, ContentDelta))
 
 
 class ChatStage:
@@ -39,6 +40,8 @@ class ChatStage:
     def __init__(self, text: TextStage, processor: OutputProcessor) -> None:
         self._text = text
         self._processor = processor
+        if processor.watched_ids:
+            text.watch(processor.watched_ids)
         # Arrival is the text layer's business alone.
         self.feed = text.feed
         self.end = text.end
@@ -46,7 +49,15 @@ class ChatStage:
     def take(self) -> ChatDelta:
         """Parse what is pending and begin anew."""
         delta = self._text.take()
-        events = self._processor.feed(delta.text, delta.token_ids)
+        feed = self._processor.feed
+        if delta.pieces is None:
+            events = feed(delta.text, delta.token_ids)
+        elif len(delta.pieces) == 1:
+            events = feed(delta.pieces[0].text, delta.pieces[0].token_ids)
+        else:
+            events = [
+                event for piece in delta.pieces for event in feed(piece.text, piece.token_ids)
+            ]
         if delta.finish is not None:
             events = events + self._processor.finish()
         return ChatDelta(
@@ -58,4 +69,5 @@ class ChatStage:
             delta.extras,
             delta.finish,
             delta.timing,
+            self._processor.reasoning_tokens,
         )

@@ -137,4 +137,6 @@ def _engine_request(request: GenerateRequest) -> EngineCoreRequest:
         trace_headers=request.trace_headers,
         external_req_id=request.request_id,
         session_id=request.session_id,
+        reasoning_ended=request.reasoning_ended,
+        reasoning_parser_kwargs=request.reasoning_parser_kwargs,
     )

@@ -13,7 +13,9 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
     `request_id` is the caller's id, carried to the engine on every child.  `response_id` is the
     id that `Llm.abort` takes; several requests may share one (the prompts of a completion), and
     it defaults to the request id.  `arrival_time` is in seconds of the wall clock, now by default.  A sample is
-    handed over every `stream_interval` tokens, or, with None, only at its end.
+    handed over every `stream_interval` tokens, or, with None, only at its end.  `reasoning_ended`
+    says whether structured outputs hold from the first token on; with None the engine finds out
+    with its own reasoning parser, which `reasoning_parser_kwargs` are for.
     """
 
     request_id: str
@@ -26,4 +28,6 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
     data_parallel_rank: int | None = None
     priority: int = 0
     session_id: str | None = None
+    reasoning_ended: bool | None = None
+    reasoning_parser_kwargs: dict[str, object] | None = None
     trace_headers: dict[str, str] | None = None

@@ -217,6 +217,30 @@ def _add_model_flags(parser: argparse.ArgumentParser) -> None:
         help="let requests bring chat templates of their own",
     )
     group.add_argument(
+        "--tool-call-parser",
+        default="auto",
+        metavar="NAME",
+        help="how the model writes tool calls: a name of docs/parsers.md, auto (by the model's "
+        "files) or none (%(default)s)",
+    )
+    group.add_argument(
+        "--reasoning-parser",
+        default="auto",
+        metavar="NAME",
+        help="how the model marks its reasoning: a name, auto or none (%(default)s)",
+    )
+    group.add_argument(
+        "--tool-parser-plugin",
+        type=Path,
+        metavar="FILE",
+        help="Python file that defines parsers of your own",
+    )
+    group.add_argument(
+        "--enable-auto-tool-choice",
+        action="store_true",
+        help="no effect: tools may be called whenever there is a parser",
+    )
+    group.add_argument(
         "--structured-outputs-config.backend",
         dest="structured_outputs_backend",
         choices=BACKENDS,

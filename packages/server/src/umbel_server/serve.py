@@ -15,10 +15,12 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from umbel_chat import ChatLlm, ChatModel, ChatTemplate, load_chat_template
+from umbel_chat.parsers.registry import REASONING_FORMATS
 from umbel_engine import Engine, EngineClient, EngineOptions, EngineProcess, EngineProcessOptions
 from umbel_llm import AdmissionLimits, Counters, Llm, LlmMetrics
 from umbel_server.app import create_app
 from umbel_server.errors import OptionError
+from umbel_server.formats import NONE, formats_of, with_formats
 from umbel_server.listening import announce, listening_socket, serving
 from umbel_server.logs import repeat_engine, report_engine, say
 from umbel_server.memory import settle
@@ -65,7 +67,7 @@ async def serve(settings: ServeSettings) -> int:
 
 
 async def with_model(settings: SettingsT) -> SettingsT:
-    """Fill in the model where none was named, and the names that it is served under."""
+    """Fill in the model where none was named, the names that it is served under, and its parsers."""
     model = settings.model
     if not model:
         # What converts the model is not worth importing for every other one.
@@ -73,15 +75,23 @@ async def with_model(settings: SettingsT) -> SettingsT:
 
         model = str(await asyncio.to_thread(prepare_sample_model))
     names = settings.served_model_names or (settings.model or SAMPLE_MODEL_NAME,)
-    return msgspec.structs.replace(settings, model=model, served_model_names=names)
+    settings = msgspec.structs.replace(settings, model=model, served_model_names=names)
+    folder, tokenizer_folder = model_folders(settings)
+    return with_formats(settings, folder, tokenizer_folder)
+
+
+def model_folders(settings: FrontendSettings) -> tuple[Path, Path]:
+    """Find the folder of the model and that of its tokenizer."""
+    folder = resolve_model_folder(settings.model, settings.revision)
+    if settings.tokenizer is None:
+        return folder, folder
+    return folder, resolve_model_folder(settings.tokenizer)
 
 
 def load_model(settings: FrontendSettings) -> tuple[ChatModel, TextModel]:
     """Load what the layers need of a model; its length is known when the engines are ready."""
-    folder = resolve_model_folder(settings.model, settings.revision)
-    tokenizer_folder = folder
-    if settings.tokenizer is not None:
-        tokenizer_folder = resolve_model_folder(settings.tokenizer)
+    folder, tokenizer_folder = model_folders(settings)
+    tool_format, reasoning_format = formats_of(settings)
     text_model = load_text_model(
         folder,
         0,
@@ -90,6 +100,7 @@ def load_model(settings: FrontendSettings) -> tuple[ChatModel, TextModel]:
         settings.max_logprobs,
         tokenizer_folder,
         settings.structured_outputs_backend,
+        reasoning_format is not None,
     )
     source = load_chat_template(tokenizer_folder, settings.chat_template)
     chat_model = ChatModel(
@@ -98,6 +109,8 @@ def load_model(settings: FrontendSettings) -> tuple[ChatModel, TextModel]:
         None if settings.content_format == "auto" else settings.content_format,
         settings.default_template_arguments,
         settings.trust_request_chat_template,
+        tool_format=tool_format,
+        reasoning_format=reasoning_format,
     )
     return chat_model, text_model
 
@@ -151,9 +164,19 @@ def shared_arguments(settings: ServeSettings) -> list[str]:
         ("--revision", settings.revision),
         ("--tokenizer", settings.tokenizer),
         ("--max-logprobs", str(settings.max_logprobs)),
+        ("--reasoning-parser", engine_reasoning_parser(settings)),
     )
     arguments = [word for flag, value in given if value is not None for word in (flag, value)]
     return arguments if settings.log_stats else [*arguments, "--disable-log-stats"]
+
+
+def engine_reasoning_parser(settings: ServeSettings) -> str | None:
+    """Give the reasoning parser that the engine knows by its name, too; None when there is none.
+
+    With it, the engine lets structured outputs begin where reasoning ends, and limits its length.
+    """
+    name = settings.reasoning_parser
+    return name if name != NONE and name in REASONING_FORMATS else None
 
 
 def engine_python(given: Path | None) -> Path:

@@ -44,6 +44,9 @@ class FrontendSettings(msgspec.Struct, frozen=True, kw_only=True):
     content_format: Literal["auto", "string", "openai"]
     default_template_arguments: dict[str, object]
     trust_request_chat_template: bool
+    tool_call_parser: str
+    reasoning_parser: str
+    tool_parser_plugin: Path | None
     structured_outputs_backend: str
     max_logprobs: int
     response_role: str

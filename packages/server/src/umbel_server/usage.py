@@ -28,7 +28,19 @@ class Usage(msgspec.Struct, frozen=True):
 
 
 def usage_of(
-    prompt_tokens: int, completion_tokens: int, details: PromptTokensDetails | None = None
+    prompt_tokens: int,
+    completion_tokens: int,
+    details: PromptTokensDetails | None = None,
+    reasoning_tokens: int | None = None,
 ) -> Usage:
-    """Add up a usage."""
-    return Usage(prompt_tokens, prompt_tokens + completion_tokens, completion_tokens, details)
+    """Add up a usage; without a number of reasoning tokens nothing is said of them."""
+    completion_details = None
+    if reasoning_tokens is not None:
+        completion_details = CompletionTokensDetails(reasoning_tokens)
+    return Usage(
+        prompt_tokens,
+        prompt_tokens + completion_tokens,
+        completion_tokens,
+        details,
+        completion_details,
+    )

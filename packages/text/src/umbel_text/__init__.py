@@ -16,6 +16,7 @@ from umbel_text.sampling import ResolvedSampling
 from umbel_text.stage import TextDelta, TextStage
 from umbel_text.text import TextLlm
 from umbel_text.tokenizer import Tokenizer, resolve_model_folder
+from umbel_text.watched import Piece
 
 __all__ = [
     "InvalidRequestError",
@@ -23,6 +24,7 @@ __all__ = [
     "LoweredRequest",
     "ModelFilesError",
     "ModelNotFoundError",
+    "Piece",
     "PositionLogprobs",
     "ResolvedSampling",
     "SamplingDefaults",

@@ -76,7 +76,8 @@ def lower(request: TextRequest, n: int, model: TextModel) -> LoweredRequest:
     constraint = sampling.structured_outputs
     if constraint is not None:
         constraint = check_structured_outputs(constraint, model.structured_outputs_backend)
-    check_thinking(sampling)
+    if not model.limits_thinking:
+        check_thinking(sampling)
     _check_prompt(prompt, model)
     _check_routed_experts(sampling.routed_experts_prompt_start, len(prompt))
     check_scored_rows(sampling.prompt_logprob_token_ids, sampling.prompt_logprob_start, len(prompt))
@@ -142,6 +143,7 @@ def _sampling_params(sampling: ResolvedSampling, model: TextModel) -> SamplingPa
         ignore_eos=sampling.ignore_eos,
         max_tokens=sampling.max_tokens,
         min_tokens=sampling.min_tokens,
+        thinking_token_budget=sampling.thinking_token_budget,
         watermarking=sampling.watermarking,
         logprobs=sampling.logprobs,
         prompt_logprobs=sampling.prompt_logprobs,

@@ -14,7 +14,8 @@ class TextModel(msgspec.Struct, frozen=True):
 
     `max_model_len` limits prompt plus output, in tokens.  `vocabulary_size` is the model's, which
     may differ from the tokenizer's.  `max_logprobs` limits the logprobs per token, -1 for no limit.
-    `structured_outputs_backend` is what the engine enforces structured outputs with.
+    `structured_outputs_backend` is what the engine enforces structured outputs with;
+    `limits_thinking` says that it knows what reasoning is, and how to end it.
     """
 
     tokenizer: Tokenizer
@@ -23,6 +24,7 @@ class TextModel(msgspec.Struct, frozen=True):
     defaults: SamplingDefaults
     max_logprobs: int = 20
     structured_outputs_backend: str = "xgrammar"
+    limits_thinking: bool = False
 
     @property
     def eos_token_id(self) -> int | None:
@@ -45,6 +47,7 @@ def load_text_model(
     max_logprobs: int = 20,
     tokenizer_folder: Path | None = None,
     structured_outputs_backend: str = "xgrammar",
+    limits_thinking: bool = False,
 ) -> TextModel:
     """Load what the text layer needs of the model in a folder.
 
@@ -63,4 +66,5 @@ def load_text_model(
         defaults,
         max_logprobs,
         structured_outputs_backend,
+        limits_thinking,
     )

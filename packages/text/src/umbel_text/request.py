@@ -81,4 +81,6 @@ class TextRequest(msgspec.Struct, frozen=True, kw_only=True):
     data_parallel_rank: int | None = None
     priority: int = 0
     session_id: str | None = None
+    reasoning_ended: bool | None = None
+    reasoning_parser_kwargs: dict[str, object] | None = None
     trace_headers: dict[str, str] | None = None

@@ -1,6 +1,7 @@
 """From tokens to text, as they arrive."""
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 
 import msgspec
 
@@ -21,6 +22,7 @@ from umbel_text.logprobs import LogprobsDecoder, PositionLogprobs
 from umbel_text.sampling import ResolvedSampling
 from umbel_text.stop import StopMatcher
 from umbel_text.tokenizer import Tokenizer
+from umbel_text.watched import Piece, WatchedTokens
 
 
 class TextDelta(msgspec.Struct, frozen=True):
@@ -29,7 +31,8 @@ class TextDelta(msgspec.Struct, frozen=True):
     `text` may lag behind `token_ids`: an incomplete character and what may become a stop string
     are held back.  `logprobs` has one entry per token when they were asked for.  `prompt_logprobs`
     and `prefill` come once; siblings have the same prompt, so `decode_prompt_logprobs` is left to
-    whoever reads them.  `finish`, `extras` and `timing` come with the last delta.
+    whoever reads them.  `finish`, `extras` and `timing` come with the last delta.  Where tokens are
+    watched, `pieces` is text and tokens once more, cut where such tokens end.
     """
 
     text: str
@@ -40,6 +43,7 @@ class TextDelta(msgspec.Struct, frozen=True):
     extras: Extras | None = None
     finish: Finish | None = None
     timing: RequestTiming | None = None
+    pieces: list[Piece] | None = None
 
 
 REFUSED = "validation_error"
@@ -64,6 +68,7 @@ class TextStage(TokenBuffer):
         "_stats",
         "_stop",
         "_text",
+        "_watched",
     )
 
     def __init__(
@@ -86,6 +91,11 @@ class TextStage(TokenBuffer):
         self._stats = stats
         self._text: list[str] = []
         self._finish: Finish | None = None
+        self._watched: WatchedTokens | None = None
+
+    def watch(self, token_ids: AbstractSet[int]) -> None:
+        """Cut the text where these tokens end, from the first token on."""
+        self._watched = WatchedTokens(token_ids)
 
     def feed(self, output: EngineCoreOutput, step: Step) -> Finish | None:
         """Decode an output; see `umbel_engine.Stage`."""
@@ -95,8 +105,12 @@ class TextStage(TokenBuffer):
         if finish is not None and finish.reason == "stop" and not self._include_stop:
             token_ids = token_ids[:-1]
         if self._stop is None:
-            for token_id in token_ids:
-                self._text.append(self._detokenizer.feed(token_id))
+            if self._watched is None:
+                for token_id in token_ids:
+                    self._text.append(self._detokenizer.feed(token_id))
+            else:
+                for count, token_id in enumerate(token_ids, self.count + 1):
+                    self._text.append(self._decode(self._watched, token_id, count))
         elif (match := self._search(self._stop, token_ids)) is not None:
             kept, stop = match
             finish = Finish("stop", stop)
@@ -107,10 +121,19 @@ class TextStage(TokenBuffer):
             self._end(finish)
         return finish
 
+    def _decode(self, watched: WatchedTokens, token_id: int, count: int) -> str:
+        text = self._detokenizer.feed(token_id)
+        watched.note(token_id, text, count)
+        return text
+
     def _search(self, matcher: StopMatcher, token_ids: Sequence[int]) -> tuple[int, str] | None:
         """Decode tokens up to the first stop string; gives how many those are, and the string."""
         for index, token_id in enumerate(token_ids):
-            text, stop = matcher.feed(self._detokenizer.feed(token_id))
+            if self._watched is None:
+                decoded = self._detokenizer.feed(token_id)
+            else:
+                decoded = self._decode(self._watched, token_id, self.count + index + 1)
+            text, stop = matcher.feed(decoded)
             self._text.append(text)
             if stop is not None:
                 return index + 1, stop
@@ -142,9 +165,13 @@ class TextStage(TokenBuffer):
                 logprobs = self._logprobs_decoder.feed(tokens.logprobs)
             elif not tokens.token_ids:
                 logprobs = []
-        text = self._text
-        delta = TextDelta(
-            text[0] if len(text) == 1 else "".join(text),
+        text = self._text[0] if len(self._text) == 1 else "".join(self._text)
+        self._text.clear()
+        pieces: list[Piece] | None = None
+        if self._watched is not None:
+            pieces = self._watched.cut(text, tokens.token_ids, finish is not None)
+        return TextDelta(
+            text,
             tokens.token_ids,
             logprobs,
             tokens.prompt_logprobs,
@@ -152,6 +179,5 @@ class TextStage(TokenBuffer):
             tokens.extras,
             finish,
             self._stats.timing(self.count) if finish is not None else None,
+            pieces,
         )
-        text.clear()
-        return delta

@@ -89,5 +89,7 @@ def _generate_request(lowered: LoweredRequest) -> GenerateRequest:
         data_parallel_rank=request.data_parallel_rank,
         priority=request.priority,
         session_id=request.session_id,
+        reasoning_ended=request.reasoning_ended,
+        reasoning_parser_kwargs=request.reasoning_parser_kwargs,
         trace_headers=request.trace_headers,
     )

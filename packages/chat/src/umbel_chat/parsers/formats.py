@@ -5,6 +5,8 @@ from typing import TypeAlias
 
 import msgspec
 
+from umbel_chat.answer import CallIdStyle
+from umbel_chat.parsers.grammar import CallGrammar
 from umbel_chat.parsers.sink import Sink
 from umbel_chat.parsers.source import Source, Steps
 
@@ -18,8 +20,9 @@ class ToolFormat(msgspec.Struct, frozen=True, kw_only=True):
     `names` are those it is chosen by, vLLM's first.  `parse` reads a whole answer after the
     reasoning: content and calls.  `starts` are the markers with which calls begin, `markers` all
     that may be tokens; each is a token where the tokenizer has it as one.  `trims_content` says that
-    whitespace before a call is part of the format.  `summary`, `models`, `example` and
-    `differences` (from vLLM's parser of the same name) are for readers.
+    whitespace before a call is part of the format.  `grammar` is how calls are enforced; without
+    one, calls that must be are enforced, and read, as JSON if `forced_as_json`.  `call_ids` is what
+    ids of calls look like.  `summary`, `models`, `example` and `differences` (from vLLM's parser of the same name) are for readers.
     """
 
     names: tuple[str, ...]
@@ -27,6 +30,9 @@ class ToolFormat(msgspec.Struct, frozen=True, kw_only=True):
     starts: tuple[str, ...]
     markers: tuple[str, ...] = ()
     trims_content: bool = True
+    grammar: CallGrammar | None = None
+    forced_as_json: bool = True
+    call_ids: CallIdStyle = "vllm"
     summary: str
     models: tuple[str, ...]
     example: str

@@ -1,6 +1,7 @@
 """Tool calls as Hermes and Qwen write them: JSON between tags."""
 
 from umbel_chat.parsers.formats import Schemas, ToolFormat
+from umbel_chat.parsers.grammar import CallGrammar
 from umbel_chat.parsers.json_calls import JsonCall
 from umbel_chat.parsers.sink import Sink
 from umbel_chat.parsers.source import Source, Steps, ignore, within
@@ -44,6 +45,14 @@ HERMES = ToolFormat(
     starts=(START,),
     markers=(START, END),
     trims_content=False,
+    grammar=CallGrammar(
+        spellings=(
+            ('<tool_call>\n{"name": "{name}", "arguments": ', "}\n</tool_call>"),
+            ('<tool_call>{"name": "{name}", "arguments": ', "}</tool_call>"),
+        ),
+        trigger=START,
+        excludes=(),
+    ),
     summary="A JSON object with `name` and `arguments` between `<tool_call>` and `</tool_call>`.",
     models=("Hermes 2 Pro and 3", "Qwen2.5", "Qwen3 (not Coder)", "QwQ"),
     example='<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>',

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from umbel_chat.parsers.formats import ReasoningFormat, Schemas, ToolFormat
 from umbel_chat.parsers.prompt import prompt_state
 from umbel_chat.parsers.reasoning import PromptState, read_reasoning
-from umbel_chat.parsers.sample import SampleParser
+from umbel_chat.parsers.sample import Read, SampleParser
 from umbel_chat.parsers.sink import Sink
 from umbel_chat.parsers.source import Markers, Source, Steps
 from umbel_text import Tokenizer
@@ -42,9 +42,24 @@ class ModelParsers:
             return "closed"
         return prompt_state(prompt_token_ids, self.reasoning, self._tokenizer)
 
-    def new_parser(self, state: PromptState, tools: Schemas | None) -> SampleParser:
-        """Make the parser of one sample; without `tools`, no calls are looked for."""
-        tool = self.tool if tools is not None else None
+    def needs_special_tokens(self, with_tools: bool) -> bool:
+        """Say whether markers are special tokens, which must not be left out of the text then."""
+        texts: list[str] = []
+        if with_tools and self.tool is not None:
+            texts += [*self.tool.starts, *self.tool.markers]
+        if self.reasoning is not None:
+            texts += [self.reasoning.start, self.reasoning.end]
+        skipped = self._tokenizer.skipped_ids
+        return any(self._tokens.get(text) in skipped for text in texts)
+
+    def new_parser(
+        self, state: PromptState, tools: Schemas | None, forced: Read | None = None
+    ) -> SampleParser:
+        """Make the parser of one sample; without `tools`, no calls are looked for.
+
+        `forced` reads an answer, after its reasoning, that is enforced to be calls in another form.
+        """
+        tool = self.tool if tools is not None and forced is None else None
         reasoning = self.reasoning
         sink = Sink(
             tool is not None and tool.trims_content,
@@ -55,7 +70,9 @@ class ModelParsers:
         def read(source: Source, sink: Sink) -> Steps[None]:
             if reasoning is not None:
                 yield from read_reasoning(source, sink, reasoning, state, starts)
-            if tool is not None:
+            if forced is not None:
+                yield from forced(source, sink)
+            elif tool is not None:
                 yield from tool.parse(source, sink, tools or {})
 
         return SampleParser(Source(self._markers), sink, read, self._watched_ids)

@@ -6,8 +6,8 @@ from umbel_chat.parsers.formats import ReasoningFormat
 from umbel_chat.parsers.sink import Sink
 from umbel_chat.parsers.source import Source, Steps
 
-PromptState: TypeAlias = Literal["open", "closed", "unsaid"]
-"""What the prompt says: reasoning has begun, or has ended, or nothing of it."""
+PromptState: TypeAlias = Literal["open", "closed", "unsaid", "off"]
+"""What the prompt says: reasoning has begun, or has ended, or nothing of it, or is not wanted."""
 
 
 def read_reasoning(
@@ -23,7 +23,7 @@ def read_reasoning(
     """
     if state == "closed":
         return
-    is_open = state == "open" or reasoning.begins_open
+    is_open = state == "open" or (state == "unsaid" and reasoning.begins_open)
     if not is_open:
         found = yield from source.before((reasoning.start, *call_starts), sink.content)
         if found != reasoning.start:

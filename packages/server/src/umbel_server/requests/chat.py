@@ -5,7 +5,7 @@ from typing import Literal
 from msgspec import Struct, field
 
 from umbel_engine import RepetitionDetection
-from umbel_server.errors import bad_request, display, validation_error
+from umbel_server.errors import bad_request, validation_error
 from umbel_server.requests.faults import Faults, Location
 from umbel_server.requests.fields import StructReader
 from umbel_server.requests.shared import (
@@ -35,42 +35,12 @@ from umbel_server.requests.structured import (
     check_response_format,
     count_constraints,
 )
+from umbel_server.requests.tools import Tool, ToolChoice, check_tools
 
 Message = dict[str, object]
 """A message as the client wrote it, with a `role`; the chat layer knows what the rest means."""
 
 ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
-
-
-class FunctionDefinition(Struct, frozen=True):
-    """A function that the model may call; `parameters` is a JSON schema."""
-
-    name: str
-    description: str | None = None
-    parameters: dict[str, object] | None = None
-    strict: bool | None = None
-    defer_loading: bool | None = None
-
-
-class Tool(Struct, frozen=True):
-    """A tool that the model may use."""
-
-    function: FunctionDefinition
-    type: Literal["function"] = "function"
-    defer_loading: bool | None = None
-
-
-class NamedFunction(Struct, frozen=True):
-    """The name of a function."""
-
-    name: str
-
-
-class NamedToolChoice(Struct, frozen=True):
-    """The one tool that the model has to use."""
-
-    function: NamedFunction
-    type: Literal["function"] = "function"
 
 
 class ChatCompletionRequest(Struct, frozen=True, kw_only=True):
@@ -99,7 +69,7 @@ class ChatCompletionRequest(Struct, frozen=True, kw_only=True):
     temperature: float | None = None
     top_p: float | None = None
     tools: list[Tool] | None = None
-    tool_choice: Literal["none", "auto", "required"] | NamedToolChoice | None = "none"
+    tool_choice: ToolChoice = "none"
     reasoning_effort: ReasoningEffort | None = None
     thinking_token_budget: int | None = None
     include_reasoning: bool = True
@@ -162,7 +132,7 @@ def read_chat_request(body: dict[str, object]) -> ChatCompletionRequest:
     """
     _check_iterable_messages(body)
     check_generation_prompt(body)
-    _check_tools(body)
+    check_tools(body)
     _check_structured_outputs(body)
     _check_logprobs(body)
     check_stream_options(body)
@@ -188,62 +158,6 @@ def check_generation_prompt(body: dict[str, object]) -> None:
         raise bad_request(
             "Cannot set both `continue_final_message` and `add_generation_prompt` to True."
         )
-
-
-def _check_tools(body: dict[str, object]) -> None:
-    tools = body.get("tools")
-    if tools == []:
-        raise validation_error(
-            "`tools` must not be an empty array. Either provide at least one tool or omit the field "
-            "entirely.",
-            "tools",
-        )
-    if tools:
-        body.setdefault("tool_choice", "auto")
-    choice = body.get("tool_choice", "none")
-    if choice is None or choice == "none":
-        return
-    if tools is None:
-        raise validation_error("When using `tool_choice`, `tools` must be set.", "tool_choice")
-    if isinstance(choice, dict):
-        _check_named_tool(choice.get("function"), tools)
-    elif choice not in ("auto", "required"):
-        raise validation_error(
-            f'Invalid value for `tool_choice`: {display(choice)}! Only named tools, "none", "auto" '
-            'or "required" are supported.',
-            "tool_choice",
-        )
-
-
-def _check_named_tool(function: object, tools: object) -> None:
-    usage = 'Correct usage: `{"type": "function", "function": {"name": "my_function"}}`'
-    if not isinstance(function, dict):
-        raise validation_error(
-            f"Invalid value for `function`: `{display(function)}` in `tool_choice`! {usage}",
-            "tool_choice.function",
-        )
-    if "name" not in function:
-        raise validation_error(
-            f"Expected field `name` in `function` in `tool_choice`! {usage}",
-            "tool_choice.function.name",
-        )
-    name = function["name"]
-    if not isinstance(name, str) or not name:
-        raise validation_error(
-            f"Invalid `name` in `function`: `{display(name)}` in `tool_choice`! {usage}",
-            "tool_choice.function.name",
-        )
-    # Tools that are not of the right form are reported with the types of the fields.
-    if isinstance(tools, list) and all(_tool_name(tool) not in (None, name) for tool in tools):
-        raise validation_error(
-            "The tool specified in `tool_choice` does not match any of the specified `tools`",
-            "tool_choice",
-        )
-
-
-def _tool_name(tool: object) -> object:
-    function = tool.get("function") if isinstance(tool, dict) else None
-    return function.get("name") if isinstance(function, dict) else None
 
 
 def _check_structured_outputs(body: dict[str, object]) -> None:

@@ -5,7 +5,6 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct, field
 
 from umbel_server.errors import bad_request
-from umbel_server.requests.chat import NamedToolChoice, Tool
 from umbel_server.requests.faults import Faults, Location
 from umbel_server.requests.fields import StructReader, reader_of
 from umbel_server.requests.generate_sampling import (
@@ -23,6 +22,7 @@ from umbel_server.requests.shared import (
     check_encodable,
     new_request_id,
 )
+from umbel_server.requests.tools import Tool, ToolChoice
 
 OutputMode = Literal["tokens", "text", "derender"]
 
@@ -53,7 +53,7 @@ class ParseContext(Struct, frozen=True):
     """What a chat request said of tools and reasoning, for turning tokens into a message."""
 
     tools: list[Tool] | None = None
-    tool_choice: Literal["none", "auto", "required"] | NamedToolChoice | None = "none"
+    tool_choice: ToolChoice = "none"
     parallel_tool_calls: bool | None = True
     include_reasoning: bool = True
     chat_template_kwargs: dict[str, object] = {}
@@ -104,15 +104,18 @@ def read_generate_request(body: dict[str, object], limit: int) -> GenerateReques
     return request
 
 
-def check_generate_served(request: GenerateRequest) -> None:
-    """Refuse what is known and not served; raises ApiError."""
+def check_generate_served(request: GenerateRequest, reasons: bool) -> None:
+    """Refuse what is known and not served; raises ApiError.
+
+    `reasons` says that there is a reasoning parser.
+    """
     sampling, features = request.sampling_params, request.features
     if sampling.prompt_logprob_token_ids is not None and request.stream:
         raise bad_request("prompt_logprob_token_ids are not available when stream=true.")
     if request.output_mode == "derender" and request.stream:
         raise bad_request("output_mode='derender' does not support stream=true.")
     # With nothing to constrain, it does not matter where reasoning ends.
-    constrained = sampling.structured_outputs is not None
+    constrained = sampling.structured_outputs is not None and not reasons
     for name, asked in (
         ("content_parts", bool(request.content_parts)),
         ("features", features is not None and bool(features.mm_hashes)),

@@ -1,53 +1,41 @@
 """Known fields that are not served: a request that sets one is refused, never half-served.
 
-Each row is a field and how to tell that its value asks for something.  Fields that vLLM itself
-ignores (`user`, `length_penalty` without beam search, unknown ones) have no row.
+Fields that vLLM itself ignores (`user`, `length_penalty` without beam search, unknown ones) are
+ignored here, too.
 """
-
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
 
 from umbel_server.errors import ApiError, bad_request, validation_error
 from umbel_server.requests.chat import ChatCompletionRequest
 from umbel_server.requests.completion import CompletionRequest
 from umbel_server.requests.tokenize import TokenizeChatRequest
 
-Test = Callable[[object], bool]
 
+def check_chat_served(request: ChatCompletionRequest, calls_tools: bool) -> None:
+    """Refuse a request that sets a field that is not served; raises ApiError.
 
-def is_given(value: object) -> bool:
-    """Tell whether a value was given where the default is null."""
-    return value is not None
-
-
-def is_filled(value: object) -> bool:
-    """Tell whether a value is true or has content; an empty one asks for nothing."""
-    return bool(value)
-
-
-_BOTH: Mapping[str, Test] = MappingProxyType({"use_beam_search": is_filled})
-
-_CHAT: Mapping[str, Test] = MappingProxyType(
-    {
-        "tools": is_given,
-        "tool_choice": lambda value: value not in (None, "none"),
-        **_BOTH,
-    }
-)
-
-# Here vLLM takes an empty list for none.
-_TOKENIZE: Mapping[str, Test] = MappingProxyType({"tools": is_filled})
-
-
-def check_chat_served(request: ChatCompletionRequest) -> None:
-    """Refuse a request that sets a field that is not served; raises ApiError."""
-    _check(request, _CHAT)
+    `calls_tools` says whether it is known how the model writes calls.
+    """
+    _check_beam_search(request)
+    if not calls_tools:
+        _check_tool_choice(request)
     _check_media_arguments(request)
+
+
+def _check_tool_choice(request: ChatCompletionRequest) -> None:
+    """Give vLLM's answer without a tool parser (vllm/renderers/online_renderer.py)."""
+    choice = request.tool_choice
+    if choice is None or choice == "none":
+        return
+    if choice == "auto":
+        raise bad_request(
+            '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'
+        )
+    named = '"required"' if choice == "required" else f'function "{choice.function.name}"'
+    raise bad_request(f"tool_choice={named} requires --tool-call-parser to be set")
 
 
 def check_tokenize_served(request: TokenizeChatRequest) -> None:
     """Refuse a request that sets a field that is not served; raises ApiError."""
-    _check(request, _TOKENIZE)
     _check_media_arguments(request)
 
 
@@ -68,7 +56,7 @@ def _check_media_arguments(request: ChatCompletionRequest | TokenizeChatRequest)
 
 def check_completion_served(request: CompletionRequest) -> None:
     """Refuse a request that sets a field that is not served; raises ApiError."""
-    _check(request, _BOTH)
+    _check_beam_search(request)
     if request.suffix is not None:
         raise _suffix_fault(request)
     if request.prompt_embeds is not None:
@@ -99,10 +87,6 @@ def _suffix_fault(request: CompletionRequest) -> ApiError:
     return bad_request(message, "suffix")
 
 
-def _check(
-    request: ChatCompletionRequest | CompletionRequest | TokenizeChatRequest,
-    rows: Mapping[str, Test],
-) -> None:
-    for name, asks in rows.items():
-        if asks(getattr(request, name)):
-            raise bad_request(f"`{name}` is not supported yet.", name)
+def _check_beam_search(request: ChatCompletionRequest | CompletionRequest) -> None:
+    if request.use_beam_search:
+        raise bad_request("`use_beam_search` is not supported yet.", "use_beam_search")

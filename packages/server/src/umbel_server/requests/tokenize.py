@@ -4,9 +4,10 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from umbel_server.requests.chat import Message, MessagesReader, Tool, check_generation_prompt
+from umbel_server.requests.chat import Message, MessagesReader, check_generation_prompt
 from umbel_server.requests.faults import Faults
 from umbel_server.requests.fields import INT64_MAX, StructReader
+from umbel_server.requests.tools import Tool
 
 TokenId = Annotated[int, Meta(ge=0, le=INT64_MAX)]
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from umbel_chat import ChatDelta
-from umbel_engine import FinishReason, WeightVersionSpan
+from umbel_engine import WeightVersionSpan
 from umbel_server.responses.context import (
     AnswerContext,
     TimingMetrics,
@@ -27,6 +27,7 @@ from umbel_server.responses.logprobs import (
     chat_logprobs,
     prompt_logprobs,
 )
+from umbel_server.responses.tool_calls import Parts, ToolCall, finish_reason, parts_of
 from umbel_server.usage import Usage, usage_of
 from umbel_text import PositionLogprobs
 
@@ -40,6 +41,7 @@ class Message(msgspec.Struct, frozen=True):
     annotations: None = None
     audio: None = None
     function_call: None = None
+    tool_calls: list[ToolCall] | msgspec.UnsetType = msgspec.UNSET
     reasoning: str | None = None
 
 
@@ -49,7 +51,7 @@ class ChatChoice(msgspec.Struct, frozen=True):
     index: int
     message: Message
     logprobs: ChatLogprobs | None
-    finish_reason: FinishReason | None
+    finish_reason: str | None
     stop_reason: int | str | None
     token_ids: list[int] | None
     routed_experts: str | None = None
@@ -101,6 +103,7 @@ def chat_completion(
             context.prompt_tokens,
             sum(len(delta.token_ids) for delta in deltas),
             chat_prompt_details(context, first.prefill),
+            sum(delta.reasoning_tokens for delta in deltas) if context.reasoning_details else None,
         ),
         prompt_logprobs=None if prompt is None else prompt_logprobs(prompt),
         prompt_token_ids=context.prompt_token_ids[0] if context.return_token_ids else None,
@@ -117,15 +120,32 @@ def _choice(
 ) -> ChatChoice:
     finish, extras = delta.finish, delta.extras or NOTHING
     logprobs = None
-    if context.logprobs is not None and delta.logprobs is not None:
+    if context.logprobs is not None and delta.logprobs is not None and not context.hides_tokens:
         logprobs = chat_logprobs(delta.logprobs, context.logprobs)
+    parts = parts_of(delta.events)
+    reason = None
+    if finish is not None:
+        reason = finish_reason(finish, bool(parts.calls), context.names_tool)
+    shows_tokens = context.return_token_ids and not context.hides_tokens
     return ChatChoice(
         index,
-        Message(role, echo + delta.content),
+        _message(context, role, echo, parts),
         logprobs,
-        finish.reason if finish is not None else None,
+        reason,
         finish.stop_reason if finish is not None else None,
-        delta.token_ids if context.return_token_ids else None,
+        delta.token_ids if shows_tokens else None,
         array_file(extras.routed_experts),
         weight_versions(context, extras),
+    )
+
+
+def _message(context: AnswerContext, role: str, echo: str, parts: Parts) -> Message:
+    content = parts.content
+    if content is None and (echo or context.forces_calls or not (parts.calls or parts.reasoning)):
+        content = ""
+    return Message(
+        role,
+        None if content is None else echo + content,
+        tool_calls=parts.calls or msgspec.UNSET,
+        reasoning=parts.reasoning,
     )

@@ -10,6 +10,7 @@ import msgspec
 from umbel_chat import ChatDelta
 from umbel_engine import PrefillStats
 from umbel_llm import RequestTiming
+from umbel_server.responses.chat_deltas import ChoiceDeltas
 from umbel_server.responses.context import AnswerContext, chat_prompt_details, timing_metrics
 from umbel_server.responses.errors import chat_failure
 from umbel_server.responses.events import (
@@ -21,8 +22,11 @@ from umbel_server.responses.events import (
 )
 from umbel_server.responses.extras import NOTHING, weight_versions
 from umbel_server.responses.logprobs import chat_logprobs
+from umbel_server.responses.tool_calls import finish_reason
 
 encode = msgspec.json.encode
+
+NO_CONTENT = b'"content":""'
 
 PLAIN_END = (
     b'},"logprobs":null,"finish_reason":null,"token_ids":null}],"kv_transfer_params":null}\n\n'
@@ -35,12 +39,15 @@ class ChatFrames:
     __slots__ = (
         "_choices",
         "_context",
+        "_deltas",
         "_echo",
         "_generated",
         "_head",
         "_plain",
         "_prefill",
+        "_reasoning",
         "_role",
+        "_shows_tokens",
         "_timing",
     )
 
@@ -50,18 +57,20 @@ class ChatFrames:
         self._echo = echo
         self._head = events_head(context, "chat.completion.chunk")
         self._choices = [choice_opening(index, b'"delta":{') for index in range(n)]
+        self._deltas = [ChoiceDeltas() for _ in range(n)]
         self._generated = [0] * n
+        self._reasoning = [0] * n
         self._prefill: PrefillStats | None = None
         self._timing: RequestTiming | None = None
+        wants_tokens = context.return_token_ids or context.logprobs is not None
+        self._shows_tokens = wants_tokens and not context.hides_tokens
         # What makes an event more than its text.
-        self._plain = not (
-            context.return_token_ids or context.continuous_usage or context.logprobs is not None
-        )
+        self._plain = not (self._shows_tokens or context.continuous_usage)
 
     def begin(self) -> bytes:
         """Give the role of every choice, in index order, then what they echo."""
         context = self._context
-        usage = self._usage_field(0)
+        usage = self._usage_field(0, 0)
         ids = encode(context.prompt_token_ids[0]) if context.return_token_ids else b"null"
         end = b'"logprobs":null,"finish_reason":null}]%b' % usage
         role = b'"role":%b,"content":""},%b,"prompt_token_ids":%b,"prompt_text":%b}\n\n'
@@ -78,71 +87,82 @@ class ChatFrames:
         if self._prefill is None:
             self._prefill = item.prefill
         count = len(item.token_ids)
+        self._reasoning[position] = item.reasoning_tokens
         if finish is None:
-            content = item.content
-            if not count and not content and not self._generated[position]:
-                return b""
-            self._generated[position] += count
-            if self._plain:
-                parts = (
-                    self._head,
-                    self._choices[position],
-                    b'"content":',
-                    encode(content),
-                    PLAIN_END,
-                )
-                return b"".join(parts)
-            return self._event(position, item, b'"finish_reason":null,')
+            return self._middle(position, item, count)
         self._generated[position] += count
         self._timing = item.timing
-        reason = b'"finish_reason":%b,"stop_reason":%b,' % (
-            encode(finish.reason),
+        delta = self._deltas[position].render(item.events)
+        reason = finish_reason(finish, self._deltas[position].calls > 0, self._context.names_tool)
+        reasons = b'"finish_reason":%b,"stop_reason":%b,' % (
+            encode(reason),
             encode(finish.stop_reason),
         )
+        if not delta and not self._context.is_parsed and self._generated[position]:
+            delta = NO_CONTENT
         fingerprint = b""
         if not self._context.include_usage and self._context.fingerprint is not None:
             fingerprint = b',"system_fingerprint":%b' % encode(self._context.fingerprint)
         extras = item.extras or NOTHING
         versions = b',"weight_versions":%b' % encode(weight_versions(self._context, extras))
         transfer = encode(extras.kv_transfer_params)
-        return self._event(position, item, reason, versions, fingerprint, transfer)
+        return self._event(position, item, delta, reasons, versions, fingerprint, transfer)
+
+    def _middle(self, position: int, item: ChatDelta, count: int) -> bytes:
+        """Give the event of a delta that is not the last one."""
+        delta = self._deltas[position].render(item.events)
+        if not delta:
+            if not count and not self._generated[position]:
+                return b""
+            if not self._context.is_parsed:
+                delta = NO_CONTENT
+            elif not self._shows_tokens:
+                # The parser waits for more, or what it found is not shown.
+                self._generated[position] += count
+                return b""
+        self._generated[position] += count
+        if self._plain:
+            return b"".join((self._head, self._choices[position], delta, PLAIN_END))
+        return self._event(position, item, delta, b'"finish_reason":null,')
 
     def _event(
         self,
         position: int,
         item: ChatDelta,
+        delta: bytes,
         reason: bytes,
         versions: bytes = b"",
         fingerprint: bytes = b"",
         transfer: bytes = b"null",
     ) -> bytes:
         context = self._context
-        logprobs = b"null"
-        if context.logprobs is not None and item.logprobs is not None:
-            logprobs = encode(chat_logprobs(item.logprobs, context.logprobs))
-        content = item.content
-        # A sample that ends without a token has nothing to say.
-        silent = item.finish is not None and not content and not self._generated[position]
+        logprobs = token_ids = b"null"
+        if self._shows_tokens:
+            if context.logprobs is not None and item.logprobs is not None:
+                logprobs = encode(chat_logprobs(item.logprobs, context.logprobs))
+            if context.return_token_ids:
+                token_ids = encode(item.token_ids)
         return b'%b%b%b},"logprobs":%b,%b"token_ids":%b%b}]%b%b,%b%b}\n\n' % (
             self._head,
             self._choices[position],
-            b"" if silent else b'"content":%b' % encode(content),
+            delta,
             logprobs,
             reason,
-            encode(item.token_ids) if context.return_token_ids else b"null",
+            token_ids,
             versions,
-            self._usage_field(self._generated[position]),
+            self._usage_field(self._generated[position], self._reasoning[position]),
             fingerprint,
             b'"kv_transfer_params":',
             transfer,
         )
 
-    def _usage_field(self, generated: int) -> bytes:
+    def _usage_field(self, generated: int, reasoning: int) -> bytes:
         if not self._context.continuous_usage:
             return b""
-        return plain_usage(
-            self._context.prompt_tokens, generated, b',"completion_tokens_details":null'
-        )
+        details = b',"completion_tokens_details":null'
+        if self._context.reasoning_details:
+            details = b',"completion_tokens_details":{"reasoning_tokens":%d}' % reasoning
+        return plain_usage(self._context.prompt_tokens, generated, details)
 
     def end(self) -> bytes:
         """Give the usage of the whole answer, if it was asked for, and the end."""
@@ -151,7 +171,9 @@ class ChatFrames:
             return DONE
         details = chat_prompt_details(context, self._prefill)
         metrics = timing_metrics(context, self._timing)
-        return usage_event(self._head, context, sum(self._generated), details, metrics) + DONE
+        reasoning = sum(self._reasoning) if context.reasoning_details else None
+        generated = sum(self._generated)
+        return usage_event(self._head, context, generated, details, metrics, reasoning) + DONE
 
     def failure(self, error: Exception) -> bytes:
         """Give the error in place of the rest, and the end."""

@@ -14,7 +14,10 @@ class AnswerContext(msgspec.Struct, frozen=True, kw_only=True):
     `created` is in seconds of the wall clock.  `prompt_token_ids` has one prompt per fan-out; a
     choice belongs to the prompt `index // n`.  `logprobs` says how they are shown, None when none
     were asked for.  `prompt_text` is the rendered prompt where it is to be returned.
-    `prompt_details` and `timing` say whether the server reports them.
+    `prompt_details` and `timing` say whether the server reports them, and `reasoning_details`
+    whether it tells how many tokens were reasoning.  `is_parsed` says that parsers look for
+    reasoning or calls, `hides_tokens` that tokens and logprobs would tell of reasoning that is
+    hidden, `forces_calls` that a tool is to be called, `names_tool` that the request names it.
     """
 
     id: str
@@ -31,6 +34,11 @@ class AnswerContext(msgspec.Struct, frozen=True, kw_only=True):
     continuous_usage: bool = False
     prompt_details: bool = False
     timing: bool = False
+    is_parsed: bool = False
+    hides_tokens: bool = False
+    reasoning_details: bool = False
+    forces_calls: bool = False
+    names_tool: bool = False
 
     @property
     def prompt_tokens(self) -> int:

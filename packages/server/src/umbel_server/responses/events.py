@@ -5,7 +5,7 @@ from functools import lru_cache
 import msgspec
 
 from umbel_server.responses.context import AnswerContext, TimingMetrics
-from umbel_server.usage import PromptTokensDetails
+from umbel_server.usage import CompletionTokensDetails, PromptTokensDetails
 
 DONE = b"data: [DONE]\n\n"
 
@@ -22,6 +22,7 @@ class UsageEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     total_tokens: int
     completion_tokens: int
     prompt_tokens_details: "Details | None" = None
+    completion_tokens_details: CompletionTokensDetails | None = None
 
 
 class Details(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -72,6 +73,7 @@ def usage_event(
     generated: int,
     details: PromptTokensDetails | None,
     metrics: TimingMetrics | None,
+    reasoning_tokens: int | None = None,
 ) -> bytes:
     """Give the event that has no choices and the usage of all of them."""
     usage = UsageEvent(
@@ -79,6 +81,7 @@ def usage_event(
         context.prompt_tokens + generated,
         generated,
         Details(details.cached_tokens, details.created_cache_tokens) if details else None,
+        None if reasoning_tokens is None else CompletionTokensDetails(reasoning_tokens),
     )
     fields = [b'"choices":[],"usage":%b' % encode(usage)]
     if context.fingerprint is not None:

@@ -76,7 +76,7 @@ class RenderedRequest(msgspec.Struct, frozen=True, kw_only=True):
     sampling_params: RenderedSampling
     model: str | None
     reasoning_ended: bool | None
-    reasoning_parser_kwargs: None = None
+    reasoning_parser_kwargs: dict[str, object] | None = None
     return_token_ids: bool | None
     output_mode: str = "tokens"
     parse_context: ParseContext | None

@@ -3,9 +3,10 @@
 import asyncio
 import time
 
+import msgspec
 from aiohttp import web
 
-from umbel_chat import ChatRequest
+from umbel_chat import ChatRequest, LoweredChat
 from umbel_server.collect import collect
 from umbel_server.exchange import (
     Exchange,
@@ -22,11 +23,13 @@ from umbel_server.requests.chat import ChatCompletionRequest, read_chat_request
 from umbel_server.requests.reused_prompt import reused_prompt_token_ids
 from umbel_server.requests.sampling import sampling_options
 from umbel_server.requests.served import check_chat_served
+from umbel_server.requests.tools import NamedToolChoice, tool_choice_of, tools_of
 from umbel_server.responses.chat import chat_completion
 from umbel_server.responses.chat_frames import ChatFrames
+from umbel_server.responses.context import AnswerContext
 from umbel_server.server import SERVER, Server
 from umbel_server.writer import stream
-from umbel_text import LoweredRequest, TextModel, decode_prompt_logprobs
+from umbel_text import TextModel, decode_prompt_logprobs
 
 
 async def create_chat_completion(http: web.Request) -> web.StreamResponse:
@@ -63,7 +66,8 @@ def _begin_chat(
     http: web.Request, server: Server, body: ChatCompletionRequest, arrival_time: float
 ) -> tuple[Exchange, ChatRequest]:
     exchange = begin(http, server, body, "chatcmpl", arrival_time)
-    check_chat_served(body)
+    parsers = server.chat.parsers
+    check_chat_served(body, parsers is not None and parsers.tool is not None)
     return exchange, _chat_request(body, exchange, server.chat.text.model)
 
 
@@ -73,21 +77,24 @@ async def _answer(
     body: ChatCompletionRequest,
     exchange: Exchange,
     request: ChatRequest,
-    lowered: LoweredRequest,
+    lowered: LoweredChat,
 ) -> web.StreamResponse:
     role, echo = server.options.response_role, ""
     if body.echo or not body.add_generation_prompt:
         role, echo = await lower_chat_aside(
             http, request, False, _role_and_echo, server, body, request
         )
-    rendered = lowered.request.prompt
+    rendered = lowered.text.request.prompt
     prompt_text = rendered if body.return_prompt_text and isinstance(rendered, str) else None
-    context = answer_context(server, exchange, body, [lowered], _top_logprobs(body), prompt_text)
+    context = answer_context(
+        server, exchange, body, [lowered.text], _top_logprobs(body), prompt_text
+    )
+    context = _parsed(context, server, body)
     samples = server.chat.chat_n(lowered, exchange.n)
     if body.stream:
         return await stream(http, samples, ChatFrames(context, role, echo, exchange.n))
     deltas = await collect(http, samples)
-    number = lowered.sampling.prompt_logprobs
+    number = lowered.text.sampling.prompt_logprobs
     if number is None:
         answer = chat_completion(context, role, echo, deltas)
     else:
@@ -101,6 +108,22 @@ async def _answer(
         answer = await asyncio.to_thread(render)
     headers = load_report(http, server.chat.text.llm)
     return web.Response(body=answer, headers=headers, content_type="application/json")
+
+
+def _parsed(context: AnswerContext, server: Server, body: ChatCompletionRequest) -> AnswerContext:
+    """Say how parsers have a part in an answer."""
+    parsers = server.chat.parsers
+    if parsers is None:
+        return context
+    is_named = isinstance(body.tool_choice, NamedToolChoice)
+    return msgspec.structs.replace(
+        context,
+        is_parsed=True,
+        hides_tokens=not body.include_reasoning,
+        reasoning_details=parsers.reasoning is not None,
+        forces_calls=is_named or body.tool_choice == "required",
+        names_tool=is_named,
+    )
 
 
 def _top_logprobs(body: ChatCompletionRequest) -> int | None:
@@ -140,6 +163,10 @@ def _chat_request(body: ChatCompletionRequest, exchange: Exchange, model: TextMo
         messages=list(body.messages),
         sampling=sampling_options(body, max_tokens, _top_logprobs(body), _prompt_logprobs(body)),
         arrival_time=exchange.arrival_time,
+        tools=tools_of(body.tools),
+        tool_choice=tool_choice_of(body.tool_choice),
+        parallel_tool_calls=body.parallel_tool_calls is not False,
+        include_reasoning=body.include_reasoning,
         add_generation_prompt=body.add_generation_prompt,
         continue_final_message=body.continue_final_message,
         template_arguments=_template_arguments(body),

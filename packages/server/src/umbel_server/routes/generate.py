@@ -7,6 +7,7 @@ import time
 import msgspec
 from aiohttp import web
 
+from umbel_chat.chat import engine_parser_arguments
 from umbel_engine import Stage, TokenStage
 from umbel_server.bodies import read_body
 from umbel_server.collect import collect
@@ -43,7 +44,8 @@ async def generate(http: web.Request) -> web.StreamResponse:
         body = await read_request(http, read_generate_request, server.options.max_n_sequences)
         server.check_model(body.model)
         _check_sequences(server, body.sampling_params.n)
-        check_generate_served(body)
+        parsers = server.chat.parsers
+        check_generate_served(body, parsers is not None and parsers.reasoning is not None)
         exchange = _exchange(http, body, arrival_time)
         is_constrained = body.sampling_params.structured_outputs is not None
         with server.admitted(exchange.n):
@@ -185,8 +187,16 @@ def _text_request(body: GenerateRequest, exchange: Exchange, max_tokens: int | N
         data_parallel_rank=exchange.data_parallel_rank,
         priority=exchange.priority,
         session_id=exchange.session_id,
+        reasoning_ended=body.reasoning_ended,
+        reasoning_parser_kwargs=_parser_arguments(body),
         trace_headers=exchange.trace_headers,
     )
+
+
+def _parser_arguments(body: GenerateRequest) -> dict[str, object] | None:
+    if body.reasoning_parser_kwargs is None:
+        return None
+    return engine_parser_arguments(body.reasoning_parser_kwargs.chat_template_kwargs)
 
 
 def _check_sequences(server: Server, n: int) -> None:

@@ -27,7 +27,7 @@ async def render_chat_completion(http: web.Request) -> web.Response:
         http, request, is_constrained(body), server.chat.lower, request, exchange.n
     )
     context = _parse_context(server, body)
-    return _json(_rendered(body, lowered, exchange.id, exchange, context))
+    return _json(_rendered(body, lowered.text, exchange.id, exchange, context))
 
 
 async def render_completion(http: web.Request) -> web.Response:
@@ -70,8 +70,8 @@ def _rendered(
         token_offsets=lowered.token_offsets,
         sampling_params=rendered_sampling(lowered, exchange.n, stream, body.stream_interval),
         model=body.model,
-        # Hidden reasoning has ended before it begins.
-        reasoning_ended=True if context is not None and not context.include_reasoning else None,
+        reasoning_ended=lowered.request.reasoning_ended,
+        reasoning_parser_kwargs=lowered.request.reasoning_parser_kwargs,
         return_token_ids=body.return_token_ids,
         parse_context=context,
         stream=stream,

@@ -12,6 +12,7 @@ from umbel_server.requests.tokenize import (
     read_detokenize_request,
     read_tokenize_request,
 )
+from umbel_server.requests.tools import tools_of
 from umbel_server.responses.tokenize import DetokenizeResponse, TokenizeResponse, tokenizer_info
 from umbel_server.server import SERVER, Server
 from umbel_text import SamplingOptions
@@ -66,6 +67,7 @@ def _chat_request(body: TokenizeChatRequest) -> ChatRequest:
         messages=list(body.messages),
         sampling=SamplingOptions(),
         add_generation_prompt=body.add_generation_prompt,
+        tools=tools_of(body.tools),
         continue_final_message=body.continue_final_message,
         template_arguments=body.chat_template_kwargs or {},
         chat_template=body.chat_template,

@@ -1,0 +1,71 @@
+"""How the samples of a request are to be read."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Literal
+
+import msgspec
+
+from umbel_chat.answer import AnswerProcessor, AnswerRules
+from umbel_chat.output import OutputProcessor
+from umbel_chat.parsers.forced import read_call_list, read_named_call
+from umbel_chat.parsers.formats import Schemas
+from umbel_chat.parsers.model_parsers import ModelParsers
+from umbel_chat.parsers.reasoning import PromptState
+from umbel_chat.parsers.sample import Read
+from umbel_chat.request import ChatRequest
+from umbel_chat.tools import NamedTool
+
+NO_SCHEMA: Mapping[str, object] = {}
+
+THINKING_ARGUMENTS = ("enable_thinking", "thinking")
+"""Template arguments with which a request turns reasoning on or off."""
+
+
+class AnswerPlan(msgspec.Struct, frozen=True):
+    """What to look for in the samples of a request.
+
+    `state` is what the prompt says of reasoning.  `tools` are the tools whose calls are looked for,
+    None for none.  `forced` is the choice of tools where that makes the answer JSON.
+    """
+
+    state: PromptState = "closed"
+    tools: Schemas | None = None
+    forced: Literal["required"] | NamedTool | None = None
+    rules: AnswerRules = AnswerRules()
+
+    def new_processor(self, parsers: ModelParsers) -> OutputProcessor:
+        """Make the output processor of one sample."""
+        parser = parsers.new_parser(self.state, self.tools, self._forced_read())
+        return AnswerProcessor(parser, self.rules)
+
+    def _forced_read(self) -> Read | None:
+        if self.forced is None:
+            return None
+        if isinstance(self.forced, NamedTool):
+            return partial(read_named_call, name=self.forced.name)
+        return read_call_list
+
+
+def plan_answer(
+    parsers: ModelParsers,
+    prompt_token_ids: Sequence[int],
+    request: ChatRequest,
+    template_arguments: Mapping[str, object],
+) -> AnswerPlan:
+    """Plan how to read the answers to a prompt."""
+    state = parsers.prompt_state(prompt_token_ids)
+    if state == "unsaid" and any(
+        template_arguments.get(name) is False for name in THINKING_ARGUMENTS
+    ):
+        state = "off"
+    tool_format, tools, choice = parsers.tool, request.tools, request.tool_choice
+    if tool_format is None or not tools or choice == "none":
+        return AnswerPlan(state, None, None, AnswerRules(request.include_reasoning, 0))
+    forced: Literal["required"] | NamedTool | None = None
+    if choice != "auto" and tool_format.grammar is None and tool_format.forced_as_json:
+        forced = choice
+    most_calls = None if request.parallel_tool_calls else 1
+    rules = AnswerRules(request.include_reasoning, most_calls, tool_format.call_ids)
+    schemas = {tool.name: tool.parameters or NO_SCHEMA for tool in tools}
+    return AnswerPlan(state, schemas, forced, rules)

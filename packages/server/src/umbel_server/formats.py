@@ -1,0 +1,66 @@
+"""Which parsers a command line asks for."""
+
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from umbel_chat import load_chat_template
+from umbel_chat.parsers.detection import ModelFacts
+from umbel_chat.parsers.formats import ReasoningFormat, ToolFormat
+from umbel_chat.parsers.selection import (
+    Formats,
+    choose_reasoning_format,
+    choose_tool_format,
+    formats_of_file,
+    installed_formats,
+)
+from umbel_server.logs import say
+from umbel_server.settings import FrontendSettings
+from umbel_text.tokenizer import read_json
+
+SettingsT = TypeVar("SettingsT", bound=FrontendSettings)
+
+NONE = "none"
+
+
+def with_formats(settings: SettingsT, folder: Path, tokenizer_folder: Path) -> SettingsT:
+    """Fill in the names of the parsers, and tell which they are and why.
+
+    Raises FormatError for a name that is not known, and for a plugin that cannot be used.
+    """
+    formats = _formats(settings)
+    config = read_json(folder / "config.json")
+    architectures = config.get("architectures")
+    facts = ModelFacts(
+        settings.model,
+        str(config.get("model_type", "")),
+        tuple(map(str, architectures)) if isinstance(architectures, list) else (),
+        load_chat_template(tokenizer_folder, settings.chat_template) or "",
+    )
+    tool = choose_tool_format(settings.tool_call_parser, formats, facts)
+    reasoning = choose_reasoning_format(settings.reasoning_parser, formats, facts)
+    for kind, choice in (("tool call parser", tool), ("reasoning parser", reasoning)):
+        if choice.format is not None:
+            say(f"{kind}: {choice.format.names[0]} ({choice.reason})")
+    return msgspec.structs.replace(
+        settings,
+        tool_call_parser=NONE if tool.format is None else tool.format.names[0],
+        reasoning_parser=NONE if reasoning.format is None else reasoning.format.names[0],
+    )
+
+
+def formats_of(settings: FrontendSettings) -> tuple[ToolFormat | None, ReasoningFormat | None]:
+    """Give the formats whose names are filled in."""
+    formats = _formats(settings)
+    return (
+        formats.tools.get(settings.tool_call_parser),
+        formats.reasoning.get(settings.reasoning_parser),
+    )
+
+
+def _formats(settings: FrontendSettings) -> Formats:
+    formats = installed_formats()
+    if settings.tool_parser_plugin is None:
+        return formats
+    return formats.with_more(*formats_of_file(settings.tool_parser_plugin))

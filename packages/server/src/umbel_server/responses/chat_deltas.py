@@ -1,0 +1,73 @@
+"""The `delta` of a streamed choice, from what its parser found."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from umbel_chat import (
+    ArgumentsDelta,
+    ContentDelta,
+    OutputEvent,
+    ReasoningDelta,
+    ToolCallStart,
+)
+
+encode = msgspec.json.encode
+
+
+class FunctionDelta(msgspec.Struct, omit_defaults=True):
+    """What is new of the function of a call: its name first, then more and more arguments."""
+
+    arguments: str
+    name: str | None = None
+
+
+class ToolCallDelta(msgspec.Struct, omit_defaults=True):
+    """What is new of a call."""
+
+    index: int
+    function: FunctionDelta
+    id: str | None = None
+    type: str | None = None
+
+
+class ChoiceDeltas:
+    """Renders the deltas of one choice; clients put those of a call together by its index."""
+
+    __slots__ = ("calls",)
+
+    def __init__(self) -> None:
+        self.calls = 0
+        """How many calls have begun."""
+
+    def render(self, events: Sequence[OutputEvent]) -> bytes:
+        """Give the fields of a delta, none of them when nothing was found.
+
+        What was found of one call makes one entry, whatever number of events that was.
+        """
+        if len(events) == 1 and type(events[0]) is ContentDelta:
+            return b'"content":%b' % encode(events[0].text)
+        reasoning: list[str] = []
+        content: list[str] = []
+        calls: list[ToolCallDelta] = []
+        for event in events:
+            if isinstance(event, ContentDelta):
+                content.append(event.text)
+            elif isinstance(event, ReasoningDelta):
+                reasoning.append(event.text)
+            elif isinstance(event, ToolCallStart):
+                self.calls += 1
+                function = FunctionDelta("", event.name)
+                calls.append(ToolCallDelta(event.index, function, event.id, "function"))
+            elif isinstance(event, ArgumentsDelta):
+                if not calls:
+                    calls.append(ToolCallDelta(self.calls - 1, FunctionDelta("")))
+                calls[-1].function.arguments += event.text
+        fields: list[bytes] = []
+        if reasoning:
+            fields.append(b'"reasoning":%b' % encode("".join(reasoning)))
+        if content:
+            fields.append(b'"content":%b' % encode("".join(content)))
+        if calls:
+            fields.append(b'"tool_calls":%b' % encode(calls))
+        return b",".join(fields)

@@ -1,0 +1,73 @@
+"""Tokens that mean something to whoever reads the text: where in it their own text ends."""
+
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+
+import msgspec
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """Text of a sample and the tokens that came with it.
+
+    Where a watched token is among them it is the last one, and its text ends the text.
+    """
+
+    text: str
+    token_ids: Sequence[int]
+
+
+class WatchedTokens:
+    """Cuts the text of one sample into pieces that end where watched tokens do.
+
+    Text may come out later than its tokens, held back for stop strings; a watched token waits for
+    its text, and the tokens after it do, too.
+    """
+
+    __slots__ = ("_cut", "_decoded", "_ends", "_given", "_held", "_token_ids")
+
+    def __init__(self, token_ids: AbstractSet[int]) -> None:
+        self._token_ids = token_ids
+        # Characters that were decoded, and that came out.
+        self._decoded = 0
+        self._given = 0
+        # Watched tokens whose text is not out: how many tokens there are up to each, and where in
+        # the text it ends.
+        self._ends: list[tuple[int, int]] = []
+        # Tokens that are in pieces, and those that came and are not.
+        self._cut = 0
+        self._held: list[int] = []
+
+    def note(self, token_id: int, text: str, count: int) -> None:
+        """Take in the text of the next token; `count` tokens have come with it."""
+        self._decoded += len(text)
+        if token_id in self._token_ids and text:
+            self._ends.append((count, self._decoded))
+
+    def cut(self, text: str, token_ids: list[int], is_last: bool) -> list[Piece]:
+        """Cut text that comes out and tokens that have come, all that is left if these are last."""
+        base = self._given
+        self._given += len(text)
+        if not self._ends and not self._held:
+            self._cut += len(token_ids)
+            return [Piece(text, token_ids)]
+        self._held += token_ids
+        pieces: list[Piece] = []
+        start = 0
+        while self._ends and self._ends[0][1] <= self._given:
+            count, end = self._ends.pop(0)
+            pieces.append(Piece(text[start : end - base], self._take(count)))
+            start = end - base
+        if is_last:
+            self._ends.clear()
+        count = self._ends[0][0] - 1 if self._ends else self._cut + len(self._held)
+        rest = self._take(count)
+        if start < len(text) or rest:
+            pieces.append(Piece(text[start:], rest))
+        return pieces
+
+    def _take(self, count: int) -> list[int]:
+        """Take the tokens up to a number of them, all in all."""
+        number = count - self._cut
+        taken, self._held = self._held[:number], self._held[number:]
+        self._cut = count
+        return taken
