@@ -23,10 +23,10 @@ from umbel_chat import (
     ChatLlm,
     ChatModel,
     ChatTemplate,
-    PlainTextProcessor,
     TemplateLimits,
     load_chat_template,
 )
+from umbel_chat.parsers.registry import REASONING_FORMATS, TOOL_FORMATS
 from umbel_engine import EngineClient, EngineOptions, Logprobs
 from umbel_engine.mock import DEFAULT_READY, MockEngine, tokens
 from umbel_llm import AdmissionLimits, Llm, LlmMetrics
@@ -56,6 +56,8 @@ TIMEOUT = 10
 EOS = "<|im_end|>"
 
 SPECIAL_TOKENS = {"<|endoftext|>": 0, "<|im_start|>": 1, EOS: 2, "<issue_closed>": 10}
+
+MARKERS = {"<think>": 11, "</think>": 12, "<tool_call>": 13, "</tool_call>": 14}
 
 WORDS = {
     "hi": 300,
@@ -88,7 +90,7 @@ def pytest_asyncio_loop_factories(config, item):
 
 def build_tokenizer():
     """Build a byte-level BPE in which every character is a token, and so are a few words."""
-    vocabulary = dict(SPECIAL_TOKENS)
+    vocabulary = {**SPECIAL_TOKENS, **MARKERS}
     for offset, character in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet())):
         vocabulary[character] = FIRST_BYTE + offset
     merges = []
@@ -108,6 +110,7 @@ def build_tokenizer():
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens(list(SPECIAL_TOKENS))
+    tokenizer.add_tokens([tokenizers.AddedToken(text, normalized=False) for text in MARKERS])
     return tokenizer
 
 
@@ -385,7 +388,9 @@ async def serving(
     *,
     handler_cancellation=True,
     head_timeout=HEAD_TIMEOUT,
-    new_processor=PlainTextProcessor,
+    new_processor=None,
+    tool_parser=None,
+    reasoning_parser=None,
     send_buffer=None,
     max_model_len=2048,
     max_logprobs=20,
@@ -410,7 +415,14 @@ async def serving(
         registry = CollectorRegistry()
         registry.register(metrics)
         text = TextLlm(
-            load_text_model(folder, max_model_len, "auto", override, max_logprobs),
+            load_text_model(
+                folder,
+                max_model_len,
+                "auto",
+                override,
+                max_logprobs,
+                limits_thinking=reasoning_parser is not None,
+            ),
             Llm(client, metrics, limits or AdmissionLimits()),
         )
         source = load_chat_template(folder, chat_template)
@@ -421,6 +433,8 @@ async def serving(
             template_arguments=template_arguments or {},
             trust_request_template=trust_request_template,
             template_limits=template_limits or TemplateLimits(),
+            tool_format=TOOL_FORMATS[tool_parser] if tool_parser else None,
+            reasoning_format=REASONING_FORMATS[reasoning_parser] if reasoning_parser else None,
         )
         chat = ChatLlm(model, text, new_processor)
         app = create_app(chat, ServerOptions(**options), registry)

@@ -77,7 +77,7 @@ class SamplingParams(Struct, forbid_unknown_fields=True):
         Annotated[list[Annotated[TokenIds, Meta(min_length=1)]], Meta(max_length=128)] | None
     ) = msgspec.field(default=None, name="_bad_words_token_ids")
     skip_reading_prefix_cache: bool | None = None
-    thinking_token_budget: None = None
+    thinking_token_budget: Count | None = None
     repetition_detection: RepetitionDetection | None = None
     routed_experts_prompt_start: Count = 0
 
@@ -101,7 +101,7 @@ class EngineCoreRequest(Struct, array_like=True, forbid_unknown_fields=True):
     resumable: bool
     external_req_id: str | None
     reasoning_ended: bool | None
-    reasoning_parser_kwargs: None
+    reasoning_parser_kwargs: dict[str, dict[str, str | bool]] | None
     abort_immediately: bool
     session_id: str | None
     kv_hints: None

@@ -66,7 +66,7 @@ SERVED_IN_CHAT: dict[str, object] = {
     "chat_template_kwargs": {"a": 1},
     "parallel_tool_calls": False,
     "tools": [TOOL],
-    "tool_choice": "required",
+    "tool_choice": None,
     "documents": [],
     "chat_template": "",
 }

@@ -184,9 +184,6 @@ async def test_a_template_of_the_request_is_refused(serve):
 
 async def test_what_is_not_served_is_refused(serve):
     served = await serve()
-    tools = [{"type": "function", "function": {"name": "f"}}]
-    refused = await refusal(served, messages=MESSAGES, tools=tools)
-    assert refused == ("`tools` is not supported yet.", "BadRequestError", "tools")
     for name in ("mm_processor_kwargs", "media_io_kwargs"):
         message, kind, param = await refusal(served, messages=MESSAGES, **{name: {"a": {}}})
         assert message.startswith(f"Per-request {name} are disabled by default")

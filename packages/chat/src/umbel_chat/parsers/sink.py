@@ -14,14 +14,15 @@ class Sink:
     """Takes what a parser finds in a sample.
 
     Whitespace waits where it may turn out to be part of the protocol: content or reasoning that is
-    nothing but whitespace is dropped where a call or the content follows, and so is whitespace at
-    the beginning of content after a call.  `trims_content` and `trims_reasoning` say that all
+    nothing but whitespace is dropped where a call or the content follows, and so is whitespace
+    after a call unless there is content on both sides.  `trims_content` and `trims_reasoning` say that all
     whitespace before a call or at the end of the reasoning is the protocol's.
     """
 
     __slots__ = (
         "_after_call",
         "_events",
+        "_has_content",
         "_is_visible",
         "_space",
         "_trims_content",
@@ -37,14 +38,16 @@ class Sink:
         # Whether there was more than whitespace since reasoning, content or a call began.
         self._is_visible = False
         self._after_call = False
+        self._has_content = False
         self.reasons = False
         """Whether the text that is being read is reasoning."""
 
     def content(self, text: str) -> None:
         """Append to the content."""
-        if self._after_call and not self._is_visible:
+        if self._after_call and not self._has_content:
             text = text.lstrip()
         if text := self._without_space(text, self._trims_content):
+            self._has_content = True
             self._events.append(ContentDelta(text))
 
     def _without_space(self, text: str, trims: bool) -> str:

@@ -15,20 +15,20 @@ from umbel_chat import (
 encode = msgspec.json.encode
 
 
-class FunctionDelta(msgspec.Struct, omit_defaults=True):
+class FunctionDelta(msgspec.Struct, omit_defaults=True, kw_only=True):
     """What is new of the function of a call: its name first, then more and more arguments."""
 
-    arguments: str
     name: str | None = None
+    arguments: str
 
 
-class ToolCallDelta(msgspec.Struct, omit_defaults=True):
+class ToolCallDelta(msgspec.Struct, omit_defaults=True, kw_only=True):
     """What is new of a call."""
 
     index: int
-    function: FunctionDelta
     id: str | None = None
     type: str | None = None
+    function: FunctionDelta
 
 
 class ChoiceDeltas:
@@ -57,11 +57,16 @@ class ChoiceDeltas:
                 reasoning.append(event.text)
             elif isinstance(event, ToolCallStart):
                 self.calls += 1
-                function = FunctionDelta("", event.name)
-                calls.append(ToolCallDelta(event.index, function, event.id, "function"))
+                function = FunctionDelta(name=event.name, arguments="")
+                calls.append(
+                    ToolCallDelta(
+                        index=event.index, id=event.id, type="function", function=function
+                    )
+                )
             elif isinstance(event, ArgumentsDelta):
                 if not calls:
-                    calls.append(ToolCallDelta(self.calls - 1, FunctionDelta("")))
+                    function = FunctionDelta(arguments="")
+                    calls.append(ToolCallDelta(index=self.calls - 1, function=function))
                 calls[-1].function.arguments += event.text
         fields: list[bytes] = []
         if reasoning:
