@@ -255,5 +255,61 @@ SEED_OSS = Corpus(
     tokens=("<seed:tool_call>", "</seed:tool_call>"),
     transcripts=transcripts("<seed:tool_call>", "</seed:tool_call>"),
 )
+SEED_THINKING = Corpus(
+    tool="seed_oss",
+    reasoning="seed_oss",
+    tokens=("<seed:think>", "</seed:think>", "<seed:tool_call>", "</seed:tool_call>"),
+    transcripts=(
+        Transcript(
+            "the model begins the reasoning",
+            "<seed:think>\nThey greet me.\n</seed:think>\nHello!",
+            reasoning="\nThey greet me.\n",
+            content="\nHello!",
+        ),
+        Transcript(
+            "the prompt begins the reasoning",
+            "They greet me.</seed:think>Hello!",
+            prompt="<seed:think>",
+            reasoning="They greet me.",
+            content="Hello!",
+        ),
+        Transcript(
+            "the model counts its tokens",
+            "<seed:think>Hm.\n<seed:cot_budget_reflect>I have used 9 tokens."
+            "</seed:cot_budget_reflect>\nYes.</seed:think>Hello!",
+            reasoning="Hm.\n<seed:cot_budget_reflect>I have used 9 tokens."
+            "</seed:cot_budget_reflect>\nYes.",
+            content="Hello!",
+        ),
+        Transcript(
+            "a call after the reasoning",
+            "<seed:think>I look.</seed:think>\n<seed:tool_call>\n"
+            + function("get_weather", ("city", "Paris"))
+            + "\n</seed:tool_call>",
+            reasoning="I look.",
+            calls=(("get_weather", {"city": "Paris"}),),
+        ),
+        Transcript(
+            "a call ends the reasoning",
+            "<seed:think>I look.\n<seed:tool_call>\n"
+            + function("get_weather", ("city", "Paris"))
+            + "\n</seed:tool_call>",
+            reasoning="I look.\n",
+            calls=(("get_weather", {"city": "Paris"}),),
+        ),
+        Transcript("cut off in the reasoning", "<seed:think>They", reasoning="They"),
+        Transcript(
+            "no reasoning",
+            "<seed:think></seed:think>Hello!",
+            content="Hello!",
+        ),
+        Transcript(
+            "the tags of another model",
+            "<seed:think>I write </think>, or </seed:thin.</seed:think>Hello!",
+            reasoning="I write </think>, or </seed:thin.",
+            content="Hello!",
+        ),
+    ),
+)
 
-CORPORA = (QWEN3_CODER, SEED_OSS)
+CORPORA = (QWEN3_CODER, SEED_OSS, SEED_THINKING)

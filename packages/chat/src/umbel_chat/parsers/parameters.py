@@ -7,6 +7,8 @@ from collections.abc import Set as AbstractSet
 from umbel_chat.parsers.schema_types import STRING, json_of, property_of, types_of
 from umbel_chat.parsers.sink import Sink
 
+ENVELOPES = frozenset({"arguments", "input"})
+
 
 class Parameters:
     """Writes the parameters of a call as its arguments.
@@ -41,6 +43,31 @@ class Parameters:
         if types is None:
             types = self.types_of(name) or STRING
         return Value(self._sink, types, self._trims_newlines)
+
+    def begin_envelope(self, name: str) -> "Envelope | None":
+        """Begin what may be all parameters in one, None if it is none.
+
+        Some models write `arguments` or `input` where the parameters should be.
+        """
+        properties = property_of(self._schema, name, self._schema)
+        if not self.is_empty or name not in ENVELOPES or properties is not None:
+            return None
+        return Envelope(self, name)
+
+    def take_all(self, text: str) -> bool:
+        """Take a JSON object of parameters that the schema tells of; says whether it is one."""
+        try:
+            members = json.loads(text)
+        except (ValueError, RecursionError):
+            return False
+        if not isinstance(members, dict) or any(
+            property_of(self._schema, name, self._schema) is None for name in members
+        ):
+            return False
+        if members:
+            self.is_empty = False
+            self._sink.arguments(text.strip().removesuffix("}").rstrip())
+        return True
 
     def end(self) -> None:
         """End the arguments."""
@@ -90,3 +117,26 @@ class Value:
             self._sink.arguments('"')
         else:
             self._sink.arguments(json_of("".join(self._pieces), self._types))
+
+
+class Envelope:
+    """Takes a value that may be all parameters in one."""
+
+    __slots__ = ("_name", "_parameters", "_pieces")
+
+    def __init__(self, parameters: Parameters, name: str) -> None:
+        self._parameters = parameters
+        self._name = name
+        self._pieces: list[str] = []
+
+    def text(self, text: str) -> None:
+        """Append to the value."""
+        self._pieces.append(text)
+
+    def end(self) -> None:
+        """End the value."""
+        text = "".join(self._pieces)
+        if not self._parameters.take_all(text):
+            value = self._parameters.begin(self._name, frozenset())
+            value.text(text)
+            value.end()

@@ -1,9 +1,9 @@
 """Tool calls as Qwen3-Coder and Seed-OSS write them."""
 
-from umbel_chat.parsers.formats import Schemas, ToolFormat
+from umbel_chat.parsers.formats import ReasoningFormat, Schemas, ToolFormat
 from umbel_chat.parsers.sink import Sink
 from umbel_chat.parsers.source import Source, Steps
-from umbel_chat.parsers.tagged_calls import Tags, read_tagged_calls
+from umbel_chat.parsers.tagged_calls import DIFFERENCES, Tags, read_tagged_calls
 
 QWEN_TAGS = Tags(
     start="<tool_call>",
@@ -35,15 +35,6 @@ def read_seed_oss(source: Source, sink: Sink, tools: Schemas) -> Steps[None]:
     yield from read_tagged_calls(source, sink, tools, SEED_TAGS)
 
 
-DIFFERENCES = (
-    "A call that is cut off stays open; vLLM closes its arguments, or leaves out the last one.",
-    "A call whose name is cut off or not closed is content; vLLM drops its text, or makes a call of "
-    "what there is of the name.",
-    "Text between the tags of a call and those around it is content; vLLM drops it.",
-    "A parameter or a call without a closing tag ends where the next begins; vLLM leaves it out, or "
-    "takes the rest as part of it.",
-)
-
 QWEN3_CODER = ToolFormat(
     names=("qwen3_coder", "qwen3_xml"),
     parse=read_qwen3_coder,
@@ -67,4 +58,14 @@ SEED_OSS = ToolFormat(
     example="<seed:tool_call>\n<function=get_weather>\n<parameter=city>Paris</parameter>\n"
     "</function>\n</seed:tool_call>",
     differences=DIFFERENCES,
+)
+
+SEED_OSS_REASONING = ReasoningFormat(
+    names=("seed_oss",),
+    start="<seed:think>",
+    end="</seed:think>",
+    interrupts=True,
+    summary="`<seed:think>` and `</seed:think>`; an answer begins with reasoning, with or without "
+    "the former, and a call ends it.",
+    models=("Seed-OSS",),
 )

@@ -3,17 +3,31 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from umbel_chat.parsers import hermes, qwen3_coder, think
+from umbel_chat.parsers import deepseek_v32, hermes, minimax_m2, qwen3_coder, think
 from umbel_chat.parsers.formats import ReasoningFormat, ToolFormat
 
 TOOL_FORMATS: Mapping[str, ToolFormat] = MappingProxyType(
     {
         name: tool
-        for tool in (hermes.HERMES, qwen3_coder.QWEN3_CODER, qwen3_coder.SEED_OSS)
+        for tool in (
+            hermes.HERMES,
+            qwen3_coder.QWEN3_CODER,
+            qwen3_coder.SEED_OSS,
+            minimax_m2.MINIMAX_M2,
+            deepseek_v32.DEEPSEEK_V32,
+        )
         for name in tool.names
     }
 )
 
 REASONING_FORMATS: Mapping[str, ReasoningFormat] = MappingProxyType(
-    {name: reasoning for reasoning in (think.DEEPSEEK_R1,) for name in reasoning.names}
+    {
+        name: reasoning
+        for reasoning in (
+            think.DEEPSEEK_R1,
+            minimax_m2.MINIMAX_M2_REASONING,
+            qwen3_coder.SEED_OSS_REASONING,
+        )
+        for name in reasoning.names
+    }
 )

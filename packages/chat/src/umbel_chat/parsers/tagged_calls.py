@@ -5,13 +5,22 @@ import re
 import msgspec
 
 from umbel_chat.parsers.formats import Schemas
-from umbel_chat.parsers.parameters import Parameters, Value
+from umbel_chat.parsers.parameters import Envelope, Parameters, Value
 from umbel_chat.parsers.schema_types import STRING
 from umbel_chat.parsers.sink import Sink
 from umbel_chat.parsers.source import Source, Steps, collect, ignore
 
 NAME = re.compile(r"[^\s<>]+")
 PARAMETER_NAME = re.compile(r"""\s*(?:"([^"]*)"|'([^']*)'|(\S*))""")
+
+DIFFERENCES = (
+    "A call that is cut off stays open; vLLM closes its arguments, or leaves out the last one.",
+    "A call whose name is cut off or not closed is content; vLLM drops its text, or makes a call of "
+    "what there is of the name.",
+    "Text between the tags of a call and those around it is content; vLLM drops it.",
+    "A parameter or a call without a closing tag ends where the next begins; vLLM leaves it out, or "
+    "takes the rest as part of it.",
+)
 
 
 class Tags(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,13 +124,16 @@ def _read_parameter(source: Source, parameters: Parameters, tags: Tags) -> Steps
     return found
 
 
-def _begin(parameters: Parameters, head: str, tags: Tags) -> Value:
+def _begin(parameters: Parameters, head: str, tags: Tags) -> Value | Envelope:
     """Begin the parameter that a tag names."""
     match = PARAMETER_NAME.match(head)
     assert match is not None
     name = "".join(filter(None, match.groups()))
     if not tags.says_strings:
         return parameters.begin(name)
+    envelope = parameters.begin_envelope(name)
+    if envelope is not None:
+        return envelope
     types = parameters.types_of(name)
     if 'string="true"' in head[match.end() :] and (not types or "string" in types):
         types = STRING
