@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from umbel_chat.parsers import deepseek_v32, hermes, minimax_m2, qwen3_coder, think
+from umbel_chat.parsers import deepseek_v32, glm45, hermes, minimax_m2, qwen3_coder, think
 from umbel_chat.parsers.formats import ReasoningFormat, ToolFormat
 
 TOOL_FORMATS: Mapping[str, ToolFormat] = MappingProxyType(
@@ -15,6 +15,7 @@ TOOL_FORMATS: Mapping[str, ToolFormat] = MappingProxyType(
             qwen3_coder.SEED_OSS,
             minimax_m2.MINIMAX_M2,
             deepseek_v32.DEEPSEEK_V32,
+            glm45.GLM45,
         )
         for name in tool.names
     }
