@@ -83,7 +83,7 @@ class Value:
 
     __slots__ = ("_held", "_is_begun", "_pieces", "_sink", "_streams", "_trims_newlines", "_types")
 
-    def __init__(self, sink: Sink, types: AbstractSet[str], trims_newlines: bool) -> None:
+    def __init__(self, sink: Sink, types: AbstractSet[str], trims_newlines: bool = False) -> None:
         self._sink = sink
         self._types = types
         self._trims_newlines = trims_newlines
