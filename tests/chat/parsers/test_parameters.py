@@ -48,3 +48,13 @@ def test_without_parameters_nothing_is_written() -> None:
     sink = Sink()
     Parameters(sink, None).end()
     assert pieces(sink) == ""
+
+
+def test_all_parameters_in_one_are_looked_for_only_where_the_schema_has_no_such_parameter() -> None:
+    schema: dict[str, object] = {"properties": {"input": {"type": "string"}, "a": {}}}
+    parameters = Parameters(Sink(), schema)
+    assert parameters.begin_envelope("input") is None
+    assert parameters.begin_envelope("a") is None
+    assert parameters.begin_envelope("arguments") is not None
+    parameters.begin("a")
+    assert parameters.begin_envelope("arguments") is None
