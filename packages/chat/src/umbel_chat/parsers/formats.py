@@ -42,14 +42,15 @@ class ToolFormat(msgspec.Struct, frozen=True, kw_only=True):
 class ReasoningFormat(msgspec.Struct, frozen=True, kw_only=True):
     """How a family of models marks its reasoning.
 
-    `start` and `end` stand around it.  `begins_open` says that an answer whose prompt tells nothing
-    begins with reasoning, even without the first marker.  `interrupts` says that a tool call ends
-    reasoning without a marker.
+    `start` and `end` stand around it; `label` is text after the former that belongs to it.
+    `begins_open` says that an answer whose prompt tells nothing begins with reasoning, even without
+    the first marker.  `interrupts` says that a tool call ends reasoning without a marker.
     """
 
     names: tuple[str, ...]
     start: str
     end: str
+    label: str = ""
     begins_open: bool = True
     interrupts: bool = False
     trims_reasoning: bool = False

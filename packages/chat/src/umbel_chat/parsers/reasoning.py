@@ -36,6 +36,8 @@ def read_reasoning(
         sink.reasoning(source.kept())
     else:
         source.kept()
+    if reasoning.label:
+        yield from source.take(reasoning.label)
     ends = (reasoning.end, *call_starts) if reasoning.interrupts else (reasoning.end,)
     found = yield from source.before(ends, sink.reasoning)
     if found is not None:

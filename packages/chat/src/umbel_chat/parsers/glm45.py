@@ -1,0 +1,93 @@
+"""Tool calls as GLM-4.5 and its successors write them."""
+
+import re
+
+from umbel_chat.parsers.formats import Schemas, ToolFormat
+from umbel_chat.parsers.parameters import Parameters
+from umbel_chat.parsers.sink import Sink
+from umbel_chat.parsers.source import Source, Steps, collect, ignore
+
+START, END = "<tool_call>", "</tool_call>"
+KEY, KEY_END = "<arg_key>", "</arg_key>"
+VALUE, VALUE_END = "<arg_value>", "</arg_value>"
+NAME = re.compile(r"""[^\s<>{}"]+""")
+
+
+def read_glm45(source: Source, sink: Sink, tools: Schemas) -> Steps[None]:
+    """Read an answer with calls like `<tool_call>name<arg_key>...<arg_value>...</tool_call>`."""
+    while (yield from source.until((START,), sink.content)) is not None:
+        ending: str | None = START
+        # A call may begin where the one before should have ended.
+        while ending == START:
+            ending = yield from _read_call(source, sink, tools)
+
+
+def _read_call(source: Source, sink: Sink, tools: Schemas) -> Steps[str | None]:
+    """Read a call whose start was read; gives the tag that ends it, "" if it is none.
+
+    Nothing but the tag after it tells a name from text: what is no call is content, its start
+    included.
+    """
+    source.keep()
+    yield from source.space()
+    name, _ = yield from collect(lambda emit: source.run(NAME, emit))
+    yield from source.space()
+    opened = yield from source.take(KEY, END)
+    text = source.kept()
+    if not name or not opened:
+        sink.content(START + text)
+        return ""
+    sink.start_call(name)
+    parameters = Parameters(sink, tools.get(name))
+    ending = yield from _read_parameters(source, parameters, opened)
+    if ending is not None:
+        parameters.end()
+        sink.end_call()
+    return ending
+
+
+def _read_parameters(
+    source: Source, parameters: Parameters, found: str | None
+) -> Steps[str | None]:
+    """Read on from a tag to the end of the parameters; gives the tag there."""
+    while found is not None and found not in (END, START):
+        if found == KEY:
+            found = yield from _read_parameter(source, parameters)
+        else:
+            found = yield from source.until((KEY, END, START), ignore)
+    return found
+
+
+def _read_parameter(source: Source, parameters: Parameters) -> Steps[str | None]:
+    """Read a parameter from its key on; gives the tag that ends it."""
+    key, found = yield from collect(lambda emit: source.until((KEY_END, VALUE, END, START), emit))
+    if found == KEY_END:
+        yield from source.space()
+        found = yield from source.take(VALUE)
+    if found != VALUE:
+        return found
+    value = parameters.begin(key.strip())
+    found = yield from source.until((VALUE_END, KEY, END), value.text)
+    if found is not None:
+        value.end()
+    return found
+
+
+GLM45 = ToolFormat(
+    names=("glm45", "glm47"),
+    parse=read_glm45,
+    starts=(START,),
+    markers=(START, END, KEY, KEY_END, VALUE, VALUE_END),
+    summary="The name and `<arg_key>`, `<arg_value>` pairs between `<tool_call>` and "
+    "`</tool_call>`; the schema of the tool says what is a string.",
+    models=("GLM-4.5", "GLM-4.6", "GLM-4.7", "GLM-5"),
+    example="<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Paris</arg_value>\n"
+    "</tool_call>",
+    differences=(
+        "A call that is cut off stays open; vLLM closes its arguments, or leaves out the last one.",
+        "A call of a tool that the request does not have is a call; vLLM drops it.",
+        "Text in the tags that is no call is content; vLLM drops it.",
+        "A parameter or a call without a closing tag ends where the next begins; vLLM leaves it "
+        "out, or takes the rest as part of it.",
+    ),
+)
