@@ -36,7 +36,8 @@ class ToolFormat(msgspec.Struct, frozen=True, kw_only=True):
 class ReasoningFormat(msgspec.Struct, frozen=True, kw_only=True):
     """How a family of models marks its reasoning.
 
-    `start` and `end` stand around it.  `begins_open` says that an answer whose prompt tells nothing
+    `start` and `end` stand around it; `other_starts` and `other_ends` are how some models write
+    them instead.  `begins_open` says that an answer whose prompt tells nothing
     begins with reasoning, even without the first marker.  `interrupts` says that a tool call ends
     reasoning without a marker.
     """
@@ -44,9 +45,21 @@ class ReasoningFormat(msgspec.Struct, frozen=True, kw_only=True):
     names: tuple[str, ...]
     start: str
     end: str
+    other_starts: tuple[str, ...] = ()
+    other_ends: tuple[str, ...] = ()
     begins_open: bool = True
     interrupts: bool = False
     trims_reasoning: bool = False
     summary: str
     models: tuple[str, ...]
     differences: tuple[str, ...] = ()
+
+    @property
+    def starts(self) -> tuple[str, ...]:
+        """The markers of which one begins reasoning."""
+        return (self.start, *self.other_starts)
+
+    @property
+    def ends(self) -> tuple[str, ...]:
+        """The markers of which one ends reasoning."""
+        return (self.end, *self.other_ends)
