@@ -3,7 +3,6 @@
 from ..transcripts import Corpus, Transcript
 
 PYTHON_TAG = "<|python_tag|>"
-OWN_BYTES = "vLLM loses the end of the arguments when it streams them in its own form"
 WHOLE = "vLLM gives the text of the call when it does not stream"
 DROPS = "vLLM drops the text around the calls, or the calls when it streams"
 IN_STREAM = "vLLM drops the text when it streams"

@@ -57,7 +57,7 @@ PHI4_MINI = Corpus(
         ),
         Transcript(
             "text before and after",
-            "Let me check.\nfunctools[{\"name\": \"get_time\", \"arguments\": {}}]\nMore?",
+            'Let me check.\nfunctools[{"name": "get_time", "arguments": {}}]\nMore?',
             content="Let me check.More?",
             calls=(("get_time", {}),),
             differs="vLLM drops the text",

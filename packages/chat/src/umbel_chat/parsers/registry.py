@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from umbel_chat.parsers import granite, hermes, llama3, mistral, phi4_mini, think
+from umbel_chat.parsers import granite, hermes, llama3, mistral, phi4_mini, pythonic, think
 from umbel_chat.parsers.formats import ReasoningFormat, ToolFormat
 
 TOOL_FORMATS: Mapping[str, ToolFormat] = MappingProxyType(
@@ -15,6 +15,8 @@ TOOL_FORMATS: Mapping[str, ToolFormat] = MappingProxyType(
             llama3.LLAMA3_JSON,
             mistral.MISTRAL,
             phi4_mini.PHI4_MINI_JSON,
+            pythonic.LLAMA4_PYTHONIC,
+            pythonic.PYTHONIC,
         )
         for name in tool.names
     }
