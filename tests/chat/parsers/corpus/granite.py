@@ -91,6 +91,12 @@ GRANITE4 = Corpus(
             differs=WHOLE,
         ),
         Transcript(
+            "arguments in a string that is none",
+            '<tool_call>{"name": "search", "arguments": "\\q"}</tool_call>',
+            calls=(("search", '"\\q"'),),
+            differs=WHOLE,
+        ),
+        Transcript(
             "arguments in a string that is cut off",
             '<tool_call>{"name": "get_weather", "arguments": "{\\"city\\": \\"Par',
             calls=(("get_weather", '"{\\"city\\": \\"Par'),),
@@ -169,6 +175,14 @@ GRANITE = Corpus(
             reasoning=" a ",
             content=f" b {THINK} c {RESPOND} d",
             differs=LEAK,
+        ),
+        Transcript(
+            "reasoning that the prompt began",
+            f" I wonder. {RESPOND} It is sunny.",
+            prompt="Here's my thought process:",
+            reasoning=" I wonder. ",
+            content=" It is sunny.",
+            differs="vLLM does not look at the prompt",
         ),
         Transcript(
             "no answer",

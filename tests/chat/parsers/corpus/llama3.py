@@ -34,6 +34,16 @@ LLAMA3 = Corpus(
             calls=(("get_weather", {"city": "Paris"}),),
         ),
         Transcript(
+            "another key at the end",
+            '{"name": "get_weather", "parameters": {"city": "Paris"}, "why": {"a": "}"}}',
+            calls=(("get_weather", {"city": "Paris"}),),
+        ),
+        Transcript(
+            "a name of no tool after the tag",
+            '<|python_tag|>{"name": "other", "parameters": {"a": 1}}',
+            calls=(("other", {"a": 1}),),
+        ),
+        Transcript(
             "parallel calls",
             '{"name": "get_weather", "parameters": {"city": "Paris"}}; '
             '{"name": "search", "parameters": {"query": "x"}}',

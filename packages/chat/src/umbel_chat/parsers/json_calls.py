@@ -15,7 +15,7 @@ class JsonCall:
 
     The call begins for the sink as soon as its name is known.  With `tools`, nothing but its keys
     says that the object is a call: then it has a name that is one of these, arguments that are an
-    object, and little else, and begins when both are known.
+    object, and little else before both, and begins when both are known.
     """
 
     __slots__ = (
@@ -64,7 +64,7 @@ class JsonCall:
         self.is_complete = True
 
     def _read_value(self, source: Source, key: str) -> Steps[bool]:
-        if self._tools is not None and key not in BARE_KEYS:
+        if self._tools is not None and not self.is_started and key not in BARE_KEYS:
             self.is_other = True
             return False
         if key == "name" and not self.is_started:
@@ -101,7 +101,8 @@ class JsonCall:
     def _take_arguments(self, text: str, complete: bool) -> None:
         """Take arguments that were read as a whole; some models write them as a JSON string."""
         if text.startswith('"') and complete:
-            text = decode_string(text) or ""
+            decoded = decode_string(text)
+            text = text if decoded is None else decoded
         self._arguments = "" if text == "null" else text
         if self.is_started and self._arguments:
             self._sink.arguments(self._arguments)

@@ -60,7 +60,7 @@ LLAMA3_JSON = ToolFormat(
     example='{"name": "get_weather", "parameters": {"city": "Paris"}}',
     differences=(
         "Without `<|python_tag|>` an object is a call only if it has the name of a tool and "
-        "parameters, and no keys of other kinds.",
+        "parameters, and no keys of other kinds before them.",
         "Calls are found after text, too; vLLM's parser finds them there only without a stream.",
         "Text around the calls is content; vLLM drops it.",
         "Arguments stream as they come, and keep the model's own form.",
