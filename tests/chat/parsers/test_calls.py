@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from umbel_chat.events import ContentDelta, OutputEvent, ToolCallEnd, ToolCallStart
+from umbel_chat.events import ArgumentsDelta, ContentDelta, OutputEvent, ToolCallEnd, ToolCallStart
 from umbel_chat.parsers.model_parsers import ModelParsers
 from umbel_chat.parsers.registry import TOOL_FORMATS
 
@@ -84,6 +84,15 @@ def test_a_malformed_call_ends_where_text_goes_on(name: str, text: str) -> None:
 
 def test_a_call_of_mistral_that_is_cut_off_by_another_ends() -> None:
     assert count_ends(parse("mistral", '[TOOL_CALLS]search{"a[TOOL_CALLS]get_time{}')) == 2
+
+
+def test_brackets_that_are_too_deep_are_no_fault_and_nothing_of_them_is_lost(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    events = parse("pythonic", "[search(query=" + "[" * 5000)
+    texts = [event.text for event in events if isinstance(event, ArgumentsDelta | ContentDelta)]
+    assert "".join(texts) == '{"query": ' + "[" * 5000
+    assert not caplog.records
 
 
 def count_ends(events: Sequence[OutputEvent]) -> int:

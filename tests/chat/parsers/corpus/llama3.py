@@ -62,6 +62,13 @@ LLAMA3 = Corpus(
             differs="vLLM drops calls when it streams",
         ),
         Transcript(
+            "calls with a comma between",
+            '{"name": "get_time", "parameters": {}}, {"name": "search", "parameters": {}}',
+            content=",",
+            calls=(("get_time", {}), ("search", {})),
+            differs="vLLM drops the comma",
+        ),
+        Transcript(
             "nested arguments",
             '{"name": "search", "parameters": {"query": "x", "filter": {"after": "2024", '
             '"or": [{"a": {"b": {"c": 1}}}, []]}}}',

@@ -59,7 +59,7 @@ def _read_named(part: Source, sink: Sink) -> Steps[bool]:
     call_id = ""
     yield from part.space()
     separator = yield from part.take(CALL_ID, ARGS)
-    if not name or not (separator or (yield from part.peek()) == "{"):
+    if not separator and (yield from part.peek()) != "{":
         sink.content(TOOL_CALLS + part.kept())
         return False
     part.kept()

@@ -42,8 +42,7 @@ def python_value(source: Source, emit: Emit, depth: int = DEEPEST) -> Steps[bool
     word, _ = yield from collect(lambda part: source.run(WORD, part))
     if word:
         emit(_scalar(word))
-    # A word may go on as long as nothing follows it.
-    return word != "" and not source.is_empty
+    return word != ""
 
 
 def _scalar(word: str) -> str:
