@@ -46,7 +46,7 @@ MINIMAX_M2 = Corpus(
         Transcript(
             "two blocks, text between and after",
             f"{calls(invoke('get_time'))}And{calls(invoke('get_time'))}\nDone.",
-            content="AndDone.",
+            content="And\n\nDone.",
             calls=(("get_time", {}), ("get_time", {})),
             differs="vLLM drops the text after a call when it does not stream",
         ),

@@ -34,7 +34,7 @@ def transcripts(start: str, end: str) -> tuple[Transcript, ...]:
         Transcript(
             "text before and after",
             f"Let me look.\n{call('get_time')}\nDone.",
-            content="Let me look.Done.",
+            content="Let me look.\n\nDone.",
             calls=(("get_time", {}),),
             differs="vLLM drops the text after the call when it does not stream",
         ),

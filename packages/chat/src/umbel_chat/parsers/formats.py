@@ -42,18 +42,31 @@ class ToolFormat(msgspec.Struct, frozen=True, kw_only=True):
 class ReasoningFormat(msgspec.Struct, frozen=True, kw_only=True):
     """How a family of models marks its reasoning.
 
-    `start` and `end` stand around it; `label` is text after the former that belongs to it.
-    `begins_open` says that an answer whose prompt tells nothing begins with reasoning, even without
-    the first marker.  `interrupts` says that a tool call ends reasoning without a marker.
+    `start` and `end` stand around it; `label` is text after the former that belongs to it, and
+    `other_starts` and `other_ends` are how some models write them instead.  `begins_open` says that
+    an answer whose prompt tells nothing begins with reasoning, even without the first marker.
+    `interrupts` says that a tool call ends reasoning without a marker.
     """
 
     names: tuple[str, ...]
     start: str
     end: str
     label: str = ""
+    other_starts: tuple[str, ...] = ()
+    other_ends: tuple[str, ...] = ()
     begins_open: bool = True
     interrupts: bool = False
     trims_reasoning: bool = False
     summary: str
     models: tuple[str, ...]
     differences: tuple[str, ...] = ()
+
+    @property
+    def starts(self) -> tuple[str, ...]:
+        """The markers of which one begins reasoning."""
+        return (self.start, *self.other_starts)
+
+    @property
+    def ends(self) -> tuple[str, ...]:
+        """The markers of which one ends reasoning."""
+        return (self.end, *self.other_ends)

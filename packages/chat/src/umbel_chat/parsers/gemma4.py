@@ -75,6 +75,7 @@ GEMMA4 = ToolFormat(
     parse=read_gemma4,
     starts=(START,),
     markers=(START, END, QUOTE),
+    forced_as_json=False,
     summary=f"`call:` and the name, then braces with bare keys and with strings between `{QUOTE}`, "
     f"all between `{START}` and `{END}`.",
     models=("Gemma 4",),

@@ -19,7 +19,7 @@ def json_value(source: Source, emit: Emit) -> Steps[bool]:
     if first == '"':
         return (yield from _string(source, emit))
     if first == "{" or first == "[":
-        return (yield from _container(source, emit))
+        return (yield from json_container(source, emit))
     number = yield from collect(lambda part: source.run(SCALAR, part))
     if number[0]:
         emit(number[0])
@@ -27,8 +27,11 @@ def json_value(source: Source, emit: Emit) -> Steps[bool]:
     return number[0] != "" and not source.is_empty
 
 
-def _container(source: Source, emit: Emit) -> Steps[bool]:
-    depth = 0
+def json_container(source: Source, emit: Emit, depth: int = 0) -> Steps[bool]:
+    """Read an object or an array, or what is left of one; says whether it is complete.
+
+    `depth` is how many brackets are open.
+    """
     while True:
         yield from source.run(BETWEEN, emit)
         character = yield from source.peek()

@@ -28,7 +28,7 @@ class ModelParsers:
         if tool is not None:
             texts += [*tool.starts, *tool.markers]
         if reasoning is not None:
-            texts += [reasoning.start, reasoning.end]
+            texts += [*reasoning.starts, *reasoning.ends]
         token_ids = {text: tokenizer.backend.token_to_id(text) for text in dict.fromkeys(texts)}
         self._tokens = {
             text: token_id for text, token_id in token_ids.items() if token_id is not None

@@ -41,7 +41,8 @@ def _state_of_text(
             break
         turn.append(token_id)
     text = tokenizer.decode(turn[::-1], skip_special_tokens=False)
-    start, end = text.rfind(reasoning.start), text.rfind(reasoning.end)
+    start = max(map(text.rfind, reasoning.starts))
+    end = max(map(text.rfind, reasoning.ends))
     if start == end:
         return "unsaid"
     return "open" if start > end else "closed"

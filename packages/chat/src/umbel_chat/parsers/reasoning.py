@@ -25,21 +25,21 @@ def read_reasoning(
         return
     is_open = state == "open" or (state == "unsaid" and reasoning.begins_open)
     if not is_open:
-        found = yield from source.before((reasoning.start, *call_starts), sink.content)
-        if found != reasoning.start:
+        found = yield from source.before((*reasoning.starts, *call_starts), sink.content)
+        if found not in reasoning.starts:
             return
     sink.begin_reasoning()
     source.keep()
     yield from source.space()
     # Models may write the first marker though their prompt has it, or has none.
-    if not (yield from source.take(reasoning.start)):
+    if not (yield from source.take(*reasoning.starts)):
         sink.reasoning(source.kept())
     else:
         source.kept()
     if reasoning.label:
         yield from source.take(reasoning.label)
-    ends = (reasoning.end, *call_starts) if reasoning.interrupts else (reasoning.end,)
+    ends = (*reasoning.ends, *call_starts) if reasoning.interrupts else reasoning.ends
     found = yield from source.before(ends, sink.reasoning)
     if found is not None:
-        yield from source.take(reasoning.end)
+        yield from source.take(*reasoning.ends)
         sink.end_reasoning()

@@ -3,20 +3,39 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from umbel_chat.parsers import deepseek_v32, gemma4, glm45, hermes, minimax_m2, qwen3_coder, think
+from umbel_chat.parsers import (
+    deepseek_v32,
+    gemma4,
+    glm45,
+    granite,
+    hermes,
+    llama3,
+    minimax_m2,
+    mistral,
+    phi4_mini,
+    pythonic,
+    qwen3_coder,
+    think,
+)
 from umbel_chat.parsers.formats import ReasoningFormat, ToolFormat
 
 TOOL_FORMATS: Mapping[str, ToolFormat] = MappingProxyType(
     {
         name: tool
         for tool in (
+            deepseek_v32.DEEPSEEK_V32,
+            gemma4.GEMMA4,
+            glm45.GLM45,
+            granite.GRANITE4,
             hermes.HERMES,
+            llama3.LLAMA3_JSON,
+            minimax_m2.MINIMAX_M2,
+            mistral.MISTRAL,
+            phi4_mini.PHI4_MINI_JSON,
+            pythonic.LLAMA4_PYTHONIC,
+            pythonic.PYTHONIC,
             qwen3_coder.QWEN3_CODER,
             qwen3_coder.SEED_OSS,
-            minimax_m2.MINIMAX_M2,
-            deepseek_v32.DEEPSEEK_V32,
-            glm45.GLM45,
-            gemma4.GEMMA4,
         )
         for name in tool.names
     }
@@ -26,10 +45,12 @@ REASONING_FORMATS: Mapping[str, ReasoningFormat] = MappingProxyType(
     {
         name: reasoning
         for reasoning in (
-            think.DEEPSEEK_R1,
-            minimax_m2.MINIMAX_M2_REASONING,
-            qwen3_coder.SEED_OSS_REASONING,
             gemma4.GEMMA4_REASONING,
+            granite.GRANITE,
+            minimax_m2.MINIMAX_M2_REASONING,
+            mistral.MISTRAL_THINK,
+            qwen3_coder.SEED_OSS_REASONING,
+            think.DEEPSEEK_R1,
         )
         for name in reasoning.names
     }
