@@ -3,11 +3,15 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from umbel_chat.parsers import hermes, think
+from umbel_chat.parsers import deepseek, hermes, kimi, think
 from umbel_chat.parsers.formats import ReasoningFormat, ToolFormat
 
 TOOL_FORMATS: Mapping[str, ToolFormat] = MappingProxyType(
-    {name: tool for tool in (hermes.HERMES,) for name in tool.names}
+    {
+        name: tool
+        for tool in (hermes.HERMES, deepseek.DEEPSEEK_V3, deepseek.DEEPSEEK_V31, kimi.KIMI_K2)
+        for name in tool.names
+    }
 )
 
 REASONING_FORMATS: Mapping[str, ReasoningFormat] = MappingProxyType(

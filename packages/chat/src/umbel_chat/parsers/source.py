@@ -90,14 +90,16 @@ class Source:
     part of an answer.
     """
 
-    __slots__ = ("_at", "_base", "_ends", "_kept", "_markers", "_text", "ended")
+    __slots__ = ("_at", "_base", "_ends", "_kept", "_markers", "_pieces", "_text", "ended")
 
     def __init__(self, markers: Markers, base: int = 0, ends: set[int] | None = None) -> None:
         self._markers = markers
         self._text = ""
-        # Where reading goes on, and from where on the text is kept, in `_text`.
+        # Where reading goes on, and from where on the text is kept, in `_text`; the text that was
+        # kept before that is in pieces, so that keeping takes no longer the more there is.
         self._at = 0
         self._kept: int | None = None
+        self._pieces: list[str] = []
         # The place of `_text` in the whole output.
         self._base = base
         self._ends: set[int] = set() if ends is None else ends
@@ -105,12 +107,12 @@ class Source:
 
     def push(self, text: str, ends_with_marker: bool = False) -> None:
         """Append text; `ends_with_marker` says that a token ends with it which may be a marker."""
-        done = self._at if self._kept is None else self._kept
-        self._text = self._text[done:] + text
-        self._at -= done
-        self._base += done
         if self._kept is not None:
+            self._pieces.append(self._text[self._kept : self._at])
             self._kept = 0
+        self._text = self._text[self._at :] + text
+        self._base += self._at
+        self._at = 0
         if ends_with_marker:
             self._ends.add(self._base + len(self._text))
 
@@ -208,11 +210,13 @@ class Source:
     def keep(self) -> None:
         """Keep what is read from here on, for `kept`."""
         self._kept = self._at
+        self._pieces.clear()
 
     def kept(self) -> str:
         """Give what was read since `keep`, which ends with this."""
-        text = self._text[self._kept : self._at]
+        text = "".join(self._pieces) + self._text[self._kept : self._at]
         self._kept = None
+        self._pieces.clear()
         return text
 
     def part(self) -> "Source":
