@@ -22,9 +22,9 @@ def read_reasoning(
     `call_starts` are the markers of the tool calls that are looked for.
     """
     if state == "closed":
+        yield from _pass_end(source, sink, reasoning.end)
         return
-    is_open = state == "open" or reasoning.begins_open
-    if not is_open:
+    if state == "unsaid" and not reasoning.begins_open:
         found = yield from source.before((reasoning.start, *call_starts), sink.content)
         if found != reasoning.start:
             return
@@ -32,12 +32,24 @@ def read_reasoning(
     source.keep()
     yield from source.space()
     # Models may write the first marker though their prompt has it, or has none.
-    if not (yield from source.take(reasoning.start)):
-        sink.reasoning(source.kept())
-    else:
+    if (yield from source.take(reasoning.start)):
         source.kept()
+        sink.begin_reasoning()
+    else:
+        sink.reasoning(source.kept())
     ends = (reasoning.end, *call_starts) if reasoning.interrupts else (reasoning.end,)
     found = yield from source.before(ends, sink.reasoning)
     if found is not None:
-        yield from source.take(reasoning.end)
         sink.end_reasoning()
+        yield from _pass_end(source, sink, reasoning.end)
+
+
+def _pass_end(source: Source, sink: Sink, end: str) -> Steps[None]:
+    """Read past the end marker, which models may write twice, or though their prompt has it."""
+    while True:
+        source.keep()
+        yield from source.space()
+        if not (yield from source.take(end)):
+            sink.content(source.kept())
+            return
+        source.kept()

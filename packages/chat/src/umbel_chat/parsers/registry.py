@@ -15,5 +15,16 @@ TOOL_FORMATS: Mapping[str, ToolFormat] = MappingProxyType(
 )
 
 REASONING_FORMATS: Mapping[str, ReasoningFormat] = MappingProxyType(
-    {name: reasoning for reasoning in (think.DEEPSEEK_R1,) for name in reasoning.names}
+    {
+        name: reasoning
+        for reasoning in (
+            think.DEEPSEEK_R1,
+            think.DEEPSEEK_V3,
+            think.QWEN3,
+            think.GLM45,
+            think.KIMI_K2,
+            think.NEMOTRON_V3,
+        )
+        for name in reasoning.names
+    }
 )

@@ -21,11 +21,13 @@ class Sink:
 
     __slots__ = (
         "_after_call",
+        "_earlier_tokens",
         "_events",
         "_is_visible",
         "_space",
         "_trims_content",
         "_trims_reasoning",
+        "reasoning_tokens",
         "reasons",
     )
 
@@ -39,6 +41,14 @@ class Sink:
         self._after_call = False
         self.reasons = False
         """Whether the text that is being read is reasoning."""
+        self.reasoning_tokens = 0
+        """How many tokens so far were reasoning, without its markers."""
+        self._earlier_tokens = 0
+
+    def count(self, tokens: int) -> None:
+        """Count tokens that are reasoning unless it turns out that they end or begin it."""
+        if self.reasons:
+            self.reasoning_tokens += tokens
 
     def content(self, text: str) -> None:
         """Append to the content."""
@@ -59,8 +69,11 @@ class Sink:
         return shown
 
     def begin_reasoning(self) -> None:
-        """Say that reasoning begins."""
+        """Say that reasoning begins; where it had begun, what was read since is none."""
+        if self.reasons:
+            self.reasoning_tokens = self._earlier_tokens
         self.reasons = True
+        self._earlier_tokens = self.reasoning_tokens
         self._begin()
 
     def _begin(self) -> None:

@@ -1,0 +1,124 @@
+"""What a parser says besides the text: tokens of reasoning, and the ids of calls."""
+
+import re
+from itertools import pairwise
+
+import pytest
+
+from umbel_chat.events import ToolCallStart
+from umbel_chat.parsers.model_parsers import ModelParsers
+from umbel_chat.parsers.registry import REASONING_FORMATS, TOOL_FORMATS
+from umbel_chat.parsers.sample import SampleParser
+
+from .corpus import kimi
+from .tokens import tokenizer_with
+from .transcripts import TOOLS
+
+SECTION = kimi.section(kimi.call("functions.get_time:0", "{}"))
+THINK = ("<think>", "</think>")
+CALL = ("<tool_call>", "</tool_call>")
+
+
+def feed(parser: SampleParser, text: str, tokens: tuple[str, ...], size: int) -> None:
+    """Feed a text of one token per character and marker, in pieces that end where markers do."""
+    tokenizer = tokenizer_with(tokens)
+    marker = re.compile("|".join(map(re.escape, tokens)))
+    ends = {match.end() for match in marker.finditer(text)}
+    starts = {match.start() for match in marker.finditer(text)}
+    inside = {
+        place for match in marker.finditer(text) for place in range(match.start() + 1, match.end())
+    }
+    cuts = {0, len(text), *ends} | ({*range(0, len(text), size)} - inside)
+    assert starts
+    for start, end in pairwise(sorted(cuts)):
+        piece = text[start:end]
+        parser.feed(piece, tokenizer.encode(piece, False))
+
+
+COUNTS = {
+    "the prompt begins it": ("qwen3", "a<think>\n", "12345</think>6", 5),
+    "the model begins it": ("qwen3", "a", "<think>12345</think>6", 5),
+    "whitespace before the first marker": ("deepseek_r1", "a", "\n\n<think>12345</think>6", 5),
+    "whitespace at the beginning": ("deepseek_r1", "a", "\n\n345</think>6", 5),
+    "no first marker": ("deepseek_r1", "a", "12345</think>6", 5),
+    "the first marker is written though the prompt has it": (
+        "kimi_k2",
+        "<think>",
+        "<think>12345</think>6",
+        5,
+    ),
+    "a first marker in the reasoning": ("qwen3", "<think>", "12<think>4</think>6", 4),
+    "two last markers": ("glm45", "<think>", "12345</think>\n</think>6", 5),
+    "it is cut off": ("nemotron_v3", "<think>", "<think>12345", 5),
+    "a call ends it": ("qwen3", "<think>", '12345<tool_call>{"name": "a"}</tool_call>', 5),
+    "no call ends it": ("deepseek_v3", "<think>", "12<tool_call>45</think>6", 5),
+    "there is none": ("deepseek_v3", "</think>", "123</think>", 0),
+    "it is empty": ("qwen3", "a", "<think></think>123", 0),
+    "it is whitespace": ("qwen3", "a", "<think>\n\n</think>123", 2),
+    "text comes before it": ("qwen3", "a", "1\n<think>345</think>6", 3),
+}
+
+
+@pytest.mark.parametrize(("reasoning", "prompt", "text", "count"), COUNTS.values(), ids=COUNTS)
+@pytest.mark.parametrize("size", [1, 3, 100])
+def test_reasoning_tokens_are_those_between_the_markers(
+    reasoning: str, prompt: str, text: str, count: int, size: int
+) -> None:
+    tokens = (*THINK, *CALL)
+    tokenizer = tokenizer_with(tokens)
+    parsers = ModelParsers(tokenizer, TOOL_FORMATS["hermes"], REASONING_FORMATS[reasoning])
+    state = parsers.prompt_state(tokenizer.encode(prompt, False))
+    parser = parsers.new_parser(state, TOOLS)
+    feed(parser, text, tokens, size)
+    parser.finish()
+    assert parser.reasoning_tokens == count
+
+
+def test_a_character_of_several_tokens_counts_with_all_of_them() -> None:
+    tokenizer = tokenizer_with(THINK)
+    parser = ModelParsers(tokenizer, None, REASONING_FORMATS["qwen3"]).new_parser("open", None)
+    end = tokenizer.backend.token_to_id("</think>")
+    assert end is not None
+    first, *others = tokenizer.encode("é", False)
+    parser.feed("", [first])
+    parser.feed("é", others)
+    parser.feed("</think>", [end])
+    assert parser.reasoning_tokens == 2
+
+
+def test_a_section_of_calls_ends_reasoning_and_its_marker_is_none() -> None:
+    tokens = (*THINK, *kimi.MARKERS)
+    parsers = ModelParsers(
+        tokenizer_with(tokens), TOOL_FORMATS["kimi_k2"], REASONING_FORMATS["kimi_k2"]
+    )
+    parser = parsers.new_parser("open", TOOLS)
+    feed(parser, "12345" + SECTION, tokens, 2)
+    assert parser.reasoning_tokens == 5
+
+
+@pytest.mark.parametrize(
+    ("written", "name", "call_id"),
+    [
+        ("functions.get_time:0", "get_time", "functions.get_time:0"),
+        (" functions.get_time:12\n", "get_time", "functions.get_time:12"),
+        ("get_time:0", "get_time", "get_time:0"),
+        ("functions.math.sum:3", "math.sum", "functions.math.sum:3"),
+        ("functions.get_time", "get_time", ""),
+        ("get_time", "get_time", ""),
+    ],
+)
+def test_a_call_of_kimi_has_the_id_that_the_model_gave_it(
+    written: str, name: str, call_id: str
+) -> None:
+    parsers = ModelParsers(tokenizer_with(()), TOOL_FORMATS["kimi_k2"], None)
+    parser = parsers.new_parser("closed", TOOLS)
+    events = parser.feed(kimi.section(kimi.call(written, "{}")), [])
+    assert events[0] == ToolCallStart(name, call_id)
+
+
+def test_a_call_of_deepseek_has_no_id() -> None:
+    parsers = ModelParsers(tokenizer_with(()), TOOL_FORMATS["deepseek_v31"], None)
+    events = parsers.new_parser("closed", TOOLS).feed(
+        "<｜tool▁call▁begin｜>get_time<｜tool▁sep｜>", []
+    )
+    assert events == [ToolCallStart("get_time")]
