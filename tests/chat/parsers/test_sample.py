@@ -5,12 +5,19 @@ from itertools import pairwise
 
 import pytest
 
-from umbel_chat.events import ToolCallStart
+from umbel_chat.events import (
+    ArgumentsDelta,
+    ContentDelta,
+    OutputEvent,
+    ReasoningDelta,
+    ToolCallEnd,
+    ToolCallStart,
+)
 from umbel_chat.parsers.model_parsers import ModelParsers
 from umbel_chat.parsers.registry import REASONING_FORMATS, TOOL_FORMATS
 from umbel_chat.parsers.sample import SampleParser
 
-from .corpus import kimi
+from .corpus import harmony, kimi
 from .tokens import tokenizer_with
 from .transcripts import TOOLS
 
@@ -122,3 +129,82 @@ def test_a_call_of_deepseek_has_no_id() -> None:
         "<｜tool▁call▁begin｜>get_time<｜tool▁sep｜>", []
     )
     assert events == [ToolCallStart("get_time")]
+
+
+HARMONY_COUNTS = {
+    "one message": (f"{harmony.ANALYSIS}12345{harmony.END}{harmony.NEXT}{harmony.FINAL}6", 5),
+    "two messages": (
+        f"{harmony.ANALYSIS}12{harmony.END}{harmony.NEXT}{harmony.ANALYSIS}345{harmony.END}",
+        5,
+    ),
+    "it is cut off": (f"{harmony.ANALYSIS}12345", 5),
+    "the next message ends it": (
+        f"{harmony.ANALYSIS}12345{harmony.NEXT}{harmony.FINAL}67{harmony.RETURN}",
+        5,
+    ),
+    "calls are none": (harmony.call("get_time", "{}"), 0),
+    "text is none": (f"{harmony.FINAL}123{harmony.RETURN}", 0),
+}
+
+
+@pytest.mark.parametrize(("text", "count"), HARMONY_COUNTS.values(), ids=HARMONY_COUNTS)
+@pytest.mark.parametrize("size", [1, 3, 100])
+def test_reasoning_tokens_of_harmony_are_those_of_its_messages(
+    text: str, count: int, size: int
+) -> None:
+    parsers = ModelParsers(
+        tokenizer_with(harmony.MARKERS), TOOL_FORMATS["openai"], REASONING_FORMATS["openai_gptoss"]
+    )
+    parser = parsers.new_parser("closed", TOOLS)
+    feed(parser, text, harmony.MARKERS, size)
+    parser.finish()
+    assert parser.reasoning_tokens == count
+
+
+@pytest.mark.parametrize(
+    ("tool", "reasoning"),
+    [("openai", "openai_gptoss"), ("openai", None), (None, "openai_gptoss")],
+)
+@pytest.mark.parametrize("has_tools", [True, False])
+def test_harmony_is_read_as_a_whole_whatever_is_looked_for(
+    tool: str | None, reasoning: str | None, has_tools: bool
+) -> None:
+    tokenizer = tokenizer_with(harmony.MARKERS)
+    parsers = ModelParsers(
+        tokenizer,
+        None if tool is None else TOOL_FORMATS[tool],
+        None if reasoning is None else REASONING_FORMATS[reasoning],
+    )
+    state = parsers.prompt_state(tokenizer.encode("a" + harmony.NEXT, False))
+    parser = parsers.new_parser(state, TOOLS if has_tools else None)
+    events: list[OutputEvent] = []
+    for piece in (
+        harmony.CHANNEL,
+        "analysis" + harmony.MESSAGE,
+        "a" + harmony.END,
+        "assistant" + harmony.CHANNEL,
+        "final" + harmony.MESSAGE,
+        "b" + harmony.END,
+        harmony.START,
+        "assistant" + harmony.CHANNEL,
+        "commentary to=functions.get_time" + harmony.MESSAGE,
+        "{}" + harmony.CALL,
+    ):
+        events += parser.feed(piece, tokenizer.encode(piece, False))
+    assert events == [
+        ReasoningDelta("a"),
+        ContentDelta("b"),
+        ToolCallStart("get_time"),
+        ArgumentsDelta("{"),
+        ArgumentsDelta("}"),
+        ToolCallEnd(),
+    ]
+
+
+def test_markers_of_harmony_in_the_text_are_text() -> None:
+    tokenizer = tokenizer_with(harmony.MARKERS)
+    parser = ModelParsers(tokenizer, TOOL_FORMATS["openai"], None).new_parser("closed", None)
+    for piece in (harmony.CHANNEL, "final" + harmony.MESSAGE):
+        assert parser.feed(piece, tokenizer.encode(piece, False)) == []
+    # The characters of a marker, but not its token.
+    assert parser.feed("a<|end|>b", [1, 2, 3]) == [ContentDelta("a<|end|>b")]
