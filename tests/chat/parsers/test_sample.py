@@ -17,7 +17,7 @@ from umbel_chat.parsers.model_parsers import ModelParsers
 from umbel_chat.parsers.registry import REASONING_FORMATS, TOOL_FORMATS
 from umbel_chat.parsers.sample import SampleParser
 
-from .corpus import harmony, kimi
+from .corpus import deepseek, harmony, kimi
 from .tokens import tokenizer_with
 from .transcripts import TOOLS
 
@@ -201,10 +201,44 @@ def test_harmony_is_read_as_a_whole_whatever_is_looked_for(
     ]
 
 
-def test_markers_of_harmony_in_the_text_are_text() -> None:
+@pytest.mark.parametrize(("tool", "reasoning"), [("openai", None), (None, "openai_gptoss")])
+def test_markers_of_harmony_in_the_text_are_text(tool: str | None, reasoning: str | None) -> None:
     tokenizer = tokenizer_with(harmony.MARKERS)
-    parser = ModelParsers(tokenizer, TOOL_FORMATS["openai"], None).new_parser("closed", None)
+    parser = ModelParsers(
+        tokenizer,
+        None if tool is None else TOOL_FORMATS[tool],
+        None if reasoning is None else REASONING_FORMATS[reasoning],
+    ).new_parser("closed", None)
     for piece in (harmony.CHANNEL, "final" + harmony.MESSAGE):
         assert parser.feed(piece, tokenizer.encode(piece, False)) == []
     # The characters of a marker, but not its token.
-    assert parser.feed("a<|end|>b", [1, 2, 3]) == [ContentDelta("a<|end|>b")]
+    assert parser.feed("a<|channel|>b", [1, 2, 3]) == [ContentDelta("a<|channel|>b")]
+
+
+def test_a_tool_of_the_client_may_have_the_name_of_one_that_is_built_in() -> None:
+    parser = ModelParsers(tokenizer_with(()), TOOL_FORMATS["openai"], None).new_parser(
+        "closed", {"python": {}}
+    )
+    events = parser.feed(f"{harmony.CHANNEL}commentary to=python{harmony.MESSAGE}", [])
+    assert events == [ToolCallStart("python")]
+
+
+CUT_OFF = {
+    "deepseek_v3": deepseek.CALL_START + "function" + deepseek.SEPARATOR + "get_time\n```json\n",
+    "deepseek_v31": deepseek.CALL_START + "get_time" + deepseek.SEPARATOR,
+    "kimi_k2": kimi.CALL_START + "functions.get_time:0" + kimi.ARGUMENTS,
+    "openai": f"{harmony.CHANNEL}commentary to=functions.get_time{harmony.MESSAGE}",
+}
+
+
+@pytest.mark.parametrize(("tool", "text"), CUT_OFF.items())
+@pytest.mark.parametrize(
+    ("arguments", "ends"), [('{"a": 1}', True), ('{"a": 1', False), ("", False)]
+)
+def test_a_call_that_is_cut_off_has_an_end_if_its_arguments_have(
+    tool: str, text: str, arguments: str, ends: bool
+) -> None:
+    parser = ModelParsers(tokenizer_with(()), TOOL_FORMATS[tool], None).new_parser("closed", TOOLS)
+    events = parser.feed(text + arguments, []) + parser.finish()
+    assert isinstance(events[0], ToolCallStart)
+    assert (ToolCallEnd() in events) == ends

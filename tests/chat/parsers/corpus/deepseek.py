@@ -153,6 +153,13 @@ DEEPSEEK_V3 = Corpus(
             differs="vLLM drops the text",
         ),
         Transcript(
+            "a call without a separator, and another",
+            section(CALL_START + "get_weather", v3("get_time", "{}")),
+            content=CALL_START + "get_weather",
+            calls=(("get_time", {}),),
+            differs="vLLM drops the text",
+        ),
+        Transcript(
             "a call without its end marker",
             CALLS_START
             + v3("get_weather", '{"city": "T"}').removesuffix(CALL_END)
@@ -223,6 +230,12 @@ DEEPSEEK_V31 = Corpus(
             section(CALL_START + "get_time" + CALL_END),
             calls=(("get_time", {}),),
             differs="vLLM drops a call without a separator",
+        ),
+        Transcript(
+            "a name alone, of no tool",
+            section(CALL_START + "no tool" + CALL_END),
+            content=CALL_START + "no tool" + CALL_END,
+            differs="vLLM drops the text",
         ),
         Transcript(
             "text before and after a call",

@@ -62,6 +62,13 @@ TRANSCRIPTS = (
         calls=(("get_weather", {"city": "P"}),),
     ),
     Transcript(
+        "a call whose name comes twice",
+        f" to=functions.get_weather{CHANNEL}commentary to=functions.get_weather {CONSTRAIN}json"
+        f'{MESSAGE}{{"city": "P"}}{CALL}',
+        calls=(("get_weather", {"city": "P"}),),
+        differs="vLLM loses a call whose name comes twice",
+    ),
+    Transcript(
         "a call with no space before the type",
         f'{CHANNEL}commentary to=functions.get_weather{CONSTRAIN}json{MESSAGE}{{"city": "P"}}{CALL}',
         calls=(("get_weather", {"city": "P"}),),
@@ -156,6 +163,10 @@ TRANSCRIPTS = (
         content='{"sunny": true}',
     ),
     Transcript("reasoning that is cut off", ANALYSIS + "Let me th", reasoning="Let me th"),
+    Transcript("reasoning that is cut off after a space", ANALYSIS + " ", reasoning=" "),
+    Transcript(
+        "whitespace at the end", FINAL + "It is sunny." + END + "\n", content="It is sunny."
+    ),
     Transcript(
         "cut off in the arguments",
         THINKS + call("get_weather", '{"city": "Par').removesuffix(CALL),

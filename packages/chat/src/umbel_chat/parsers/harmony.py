@@ -43,8 +43,8 @@ class Header(NamedTuple):
     @property
     def recipient(self) -> str:
         """The tool that the message is for, "" if it is for none."""
-        recipients: list[str] = RECIPIENT.findall(self.text)
-        return recipients[-1] if recipients else ""
+        match = RECIPIENT.search(self.text)
+        return match.group(1) if match else ""
 
 
 class Lines:
