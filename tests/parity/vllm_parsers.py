@@ -8,6 +8,7 @@ import json
 import sys
 
 import tokenizers
+from openai_harmony import load_harmony_encoding
 from transformers import PreTrainedTokenizerFast
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 from vllm.parser.parser_manager import ParserManager
@@ -28,16 +29,34 @@ def main() -> None:
     json.dump(answers, sys.stdout)
 
 
+class HarmonyTokenizer:
+    """The one tokenizer whose tokens vLLM's parser of Harmony knows."""
+
+    def __init__(self):
+        self.encoding = load_harmony_encoding("HarmonyGptOss")
+
+    def encode(self, text, add_special_tokens=True):
+        return self.encoding.encode(text, allowed_special="all")
+
+    def decode(self, token_ids, skip_special_tokens=False):
+        return self.encoding.decode(token_ids)
+
+
 def parse_corpus(corpus: dict, request: ChatCompletionRequest) -> list[dict]:
-    backend = tokenizers.Tokenizer.from_str(corpus["tokenizer"])
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=backend, eos_token=corpus["eos_token"], clean_up_tokenization_spaces=False
-    )
+    is_harmony = corpus["tool"] == "openai" or corpus["reasoning"] == "openai_gptoss"
+    if is_harmony:
+        tokenizer = HarmonyTokenizer()
+    else:
+        tokenizer = PreTrainedTokenizerFast(
+            tokenizer_object=tokenizers.Tokenizer.from_str(corpus["tokenizer"]),
+            eos_token=corpus["eos_token"],
+            clean_up_tokenization_spaces=False,
+        )
     parser_class = ParserManager.get_parser(
         tool_parser_name=corpus["tool"],
         reasoning_parser_name=corpus["reasoning"],
         enable_auto_tools=True,
-        is_harmony=corpus["tool"] == "openai" or corpus["reasoning"] == "openai_gptoss",
+        is_harmony=is_harmony,
     )
 
     def new_parser():

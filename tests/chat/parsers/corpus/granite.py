@@ -35,7 +35,6 @@ GRANITE4 = Corpus(
             "</tool_call> See?",
             content="First: \n Now the weather:\n See?",
             calls=(("get_time", {}), ("get_weather", {"city": "Rome"})),
-            differs="vLLM keeps the space around calls",
         ),
         Transcript(
             "nested arguments",

@@ -14,11 +14,15 @@ Schemas: TypeAlias = Mapping[str, Mapping[str, object]]
 """The tools of a request: the JSON schema of the parameters by the name of the tool."""
 
 
+Parse: TypeAlias = Callable[[Source, Sink, Schemas], Steps[None]]
+"""Reads an answer, or what comes after its reasoning, to the end."""
+
+
 class ToolFormat(msgspec.Struct, frozen=True, kw_only=True):
     """How a family of models writes tool calls.
 
     `names` are those it is chosen by, vLLM's first.  `parse` reads a whole answer after the
-    reasoning: content and calls.  `starts` are the markers with which calls begin, `markers` all
+    reasoning: content and calls; with `reads_reasoning` it reads that, too.  `starts` are the markers with which calls begin, `markers` all
     that may be tokens; each is a token where the tokenizer has it as one.  `trims_content` says that
     whitespace before a call is part of the format.  `grammar` is how calls are enforced; without
     one, calls that must be are enforced, and read, as JSON if `forced_as_json`.  `call_ids` is what
@@ -26,7 +30,8 @@ class ToolFormat(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     names: tuple[str, ...]
-    parse: Callable[[Source, Sink, Schemas], Steps[None]]
+    parse: Parse
+    reads_reasoning: bool = False
     starts: tuple[str, ...]
     markers: tuple[str, ...] = ()
     trims_content: bool = True
@@ -45,7 +50,9 @@ class ReasoningFormat(msgspec.Struct, frozen=True, kw_only=True):
     `start` and `end` stand around it; `label` is text after the former that belongs to it, and
     `other_starts` and `other_ends` are how some models write them instead.  `begins_open` says that
     an answer whose prompt tells nothing begins with reasoning, even without the first marker.
-    `interrupts` says that a tool call ends reasoning without a marker.
+    `interrupts` says that a tool call ends reasoning without a marker.  Where reasoning
+    does not stand before the answer, but among its parts, `parse` reads an answer as a whole, and
+    `markers` are all that may be tokens.
     """
 
     names: tuple[str, ...]
@@ -57,6 +64,8 @@ class ReasoningFormat(msgspec.Struct, frozen=True, kw_only=True):
     begins_open: bool = True
     interrupts: bool = False
     trims_reasoning: bool = False
+    parse: Parse | None = None
+    markers: tuple[str, ...] = ()
     summary: str
     models: tuple[str, ...]
     differences: tuple[str, ...] = ()

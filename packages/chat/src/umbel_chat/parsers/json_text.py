@@ -3,8 +3,9 @@
 import json
 import re
 
-from umbel_chat.parsers.source import Emit, Source, Steps, collect
+from umbel_chat.parsers.source import Emit, Source, Steps, collect, ignore
 
+WORD = re.compile(r"\w+")
 PLAIN = re.compile(r'[^"\\]+')
 BETWEEN = re.compile(r'[^"{}\[\]]+')
 SCALAR = re.compile(r"[^\s,\]}\[{\":]+")
@@ -25,6 +26,25 @@ def json_value(source: Source, emit: Emit) -> Steps[bool]:
         emit(number[0])
     # A number may go on as long as nothing follows it.
     return number[0] != "" and not source.is_empty
+
+
+def json_document(source: Source, emit: Emit) -> Steps[bool]:
+    """Read a JSON object that is all of a text; says whether it is complete.
+
+    Whitespace around it and a Markdown fence are left out.  What is no object comes through as it
+    is.
+    """
+    yield from source.space()
+    is_fenced = yield from source.take("```")
+    if is_fenced:
+        yield from source.run(WORD, ignore)
+        yield from source.space()
+    is_complete = False
+    if (yield from source.peek()) == "{":
+        is_complete = yield from json_value(source, emit)
+        yield from source.space()
+    yield from source.rest(ignore if is_complete and is_fenced else emit)
+    return is_complete
 
 
 def json_container(source: Source, emit: Emit, depth: int = 0) -> Steps[bool]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from umbel_chat.parsers.formats import ReasoningFormat, Schemas, ToolFormat
+from umbel_chat.parsers.formats import Parse, ReasoningFormat, Schemas, ToolFormat
 from umbel_chat.parsers.prompt import prompt_state
 from umbel_chat.parsers.reasoning import PromptState, read_reasoning
 from umbel_chat.parsers.sample import Read, SampleParser
@@ -28,17 +28,23 @@ class ModelParsers:
         if tool is not None:
             texts += [*tool.starts, *tool.markers]
         if reasoning is not None:
-            texts += [*reasoning.starts, *reasoning.ends]
+            texts += [*reasoning.starts, *reasoning.ends, *reasoning.markers]
         token_ids = {text: tokenizer.backend.token_to_id(text) for text in dict.fromkeys(texts)}
         self._tokens = {
             text: token_id for text, token_id in token_ids.items() if token_id is not None
         }
         self._markers = Markers(frozenset(self._tokens))
         self._watched_ids = frozenset(self._tokens.values())
+        # Such an answer is read as a whole, whichever of its parts are looked for.
+        self._parse_whole: Parse | None = None
+        if tool is not None and tool.reads_reasoning:
+            self._parse_whole = tool.parse
+        elif reasoning is not None:
+            self._parse_whole = reasoning.parse
 
     def prompt_state(self, prompt_token_ids: Sequence[int]) -> PromptState:
         """Tell what a prompt says of the reasoning after it; "closed" if none is looked for."""
-        if self.reasoning is None:
+        if self.reasoning is None or self._parse_whole is not None:
             return "closed"
         return prompt_state(prompt_token_ids, self.reasoning, self._tokenizer)
 
@@ -48,16 +54,17 @@ class ModelParsers:
         if with_tools and self.tool is not None:
             texts += [*self.tool.starts, *self.tool.markers]
         if self.reasoning is not None:
-            texts += [self.reasoning.start, self.reasoning.end]
+            texts += [*self.reasoning.starts, *self.reasoning.ends, *self.reasoning.markers]
         skipped = self._tokenizer.skipped_ids
         return any(self._tokens.get(text) in skipped for text in texts)
 
     def new_parser(
         self, state: PromptState, tools: Schemas | None, forced: Read | None = None
     ) -> SampleParser:
-        """Make the parser of one sample; without `tools`, no calls are looked for.
+        """Make the parser of one sample.
 
-        `forced` reads an answer, after its reasoning, that is enforced to be calls in another form.
+        Without `tools`, no calls are looked for; formats that read an answer as a whole give them
+        all the same.  `forced` reads an answer, after its reasoning, that is enforced to be calls in another form.
         """
         tool = self.tool if tools is not None and forced is None else None
         reasoning = self.reasoning
@@ -66,8 +73,12 @@ class ModelParsers:
             reasoning is not None and reasoning.trims_reasoning,
         )
         starts = () if tool is None else tool.starts
+        parse_whole = self._parse_whole
 
         def read(source: Source, sink: Sink) -> Steps[None]:
+            if parse_whole is not None:
+                yield from parse_whole(source, sink, tools or {})
+                return
             if reasoning is not None:
                 yield from read_reasoning(source, sink, reasoning, state, starts)
             if forced is not None:

@@ -15,8 +15,8 @@ def prompt_state(
 ) -> PromptState:
     """Tell whether reasoning has begun, or has ended, where a prompt ends.
 
-    The last marker decides, unless a special token follows it: such tokens end turns, so the marker
-    stands in an earlier turn, or is the user's.
+    The last marker decides, unless a token that stands beside the vocabulary follows it, special or
+    not: such tokens end turns, so the marker stands in an earlier turn, or is the user's.
     """
     start = tokenizer.backend.token_to_id(reasoning.start)
     end = tokenizer.backend.token_to_id(reasoning.end)
@@ -27,9 +27,14 @@ def prompt_state(
             return "open"
         if token_id == end:
             return "closed"
-        if tokenizer.is_special(token_id):
+        if _ends_turn(token_id, tokenizer):
             break
     return "unsaid"
+
+
+def _ends_turn(token_id: int, tokenizer: Tokenizer) -> bool:
+    # Some tokenizers have runs of spaces beside their vocabulary.
+    return tokenizer.added_tokens.get(token_id, "").strip() != ""
 
 
 def _state_of_text(
@@ -37,7 +42,7 @@ def _state_of_text(
 ) -> PromptState:
     turn: list[int] = []
     for token_id in reversed(prompt_token_ids[-LONGEST_TURN:]):
-        if tokenizer.is_special(token_id):
+        if _ends_turn(token_id, tokenizer):
             break
         turn.append(token_id)
     text = tokenizer.decode(turn[::-1], skip_special_tokens=False)

@@ -22,6 +22,7 @@ def read_reasoning(
     `call_starts` are the markers of the tool calls that are looked for.
     """
     if state == "closed":
+        yield from _pass_ends(source, sink, reasoning.ends)
         return
     is_open = state == "open" or (state == "unsaid" and reasoning.begins_open)
     if not is_open:
@@ -32,14 +33,26 @@ def read_reasoning(
     source.keep()
     yield from source.space()
     # Models may write the first marker though their prompt has it, or has none.
-    if not (yield from source.take(*reasoning.starts)):
-        sink.reasoning(source.kept())
-    else:
+    if (yield from source.take(*reasoning.starts)):
         source.kept()
+        sink.begin_reasoning()
+    else:
+        sink.reasoning(source.kept())
     if reasoning.label:
         yield from source.take(reasoning.label)
     ends = (*reasoning.ends, *call_starts) if reasoning.interrupts else reasoning.ends
     found = yield from source.before(ends, sink.reasoning)
     if found is not None:
-        yield from source.take(*reasoning.ends)
         sink.end_reasoning()
+        yield from _pass_ends(source, sink, reasoning.ends)
+
+
+def _pass_ends(source: Source, sink: Sink, ends: tuple[str, ...]) -> Steps[None]:
+    """Read past end markers, which models may write twice, or though their prompt has it."""
+    while True:
+        source.keep()
+        yield from source.space()
+        if not (yield from source.take(*ends)):
+            sink.content(source.kept())
+            return
+        source.kept()

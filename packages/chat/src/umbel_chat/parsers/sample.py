@@ -22,7 +22,7 @@ class SampleParser:
     it is fed with, and its text the end of the text.  What the parser leaves unread is content.
     """
 
-    __slots__ = ("_sink", "_source", "_steps", "reasoning_tokens", "watched_ids")
+    __slots__ = ("_sink", "_source", "_steps", "watched_ids")
 
     def __init__(
         self, source: Source, sink: Sink, read: Read, watched_ids: AbstractSet[int] = frozenset()
@@ -30,20 +30,24 @@ class SampleParser:
         self._source = source
         self._sink = sink
         self.watched_ids = watched_ids
-        self.reasoning_tokens = 0
-        """How many tokens so far were reasoning, without its markers."""
         self._steps = _read_all(source, sink, read)
         next(self._steps)
+
+    @property
+    def reasoning_tokens(self) -> int:
+        """How many tokens so far were reasoning, without its markers."""
+        return self._sink.reasoning_tokens
 
     def feed(self, text: str, token_ids: Sequence[int]) -> list[OutputEvent]:
         """Read on; gives what was found."""
         reasons = self._sink.reasons
         ends_with_marker = bool(token_ids) and token_ids[-1] in self.watched_ids
+        self._sink.count(len(token_ids))
         self._source.push(text, ends_with_marker)
         self._go_on()
-        if reasons:
-            is_marker = ends_with_marker and not self._sink.reasons
-            self.reasoning_tokens += len(token_ids) - is_marker
+        if reasons and ends_with_marker and not self._sink.reasons:
+            # The last token is what ended the reasoning.
+            self._sink.reasoning_tokens -= 1
         return self._sink.take()
 
     def finish(self) -> list[OutputEvent]:

@@ -21,12 +21,14 @@ class Sink:
 
     __slots__ = (
         "_after_call",
+        "_earlier_tokens",
         "_events",
         "_has_content",
         "_is_visible",
-        "_space",
+        "_spaces",
         "_trims_content",
         "_trims_reasoning",
+        "reasoning_tokens",
         "reasons",
     )
 
@@ -34,13 +36,22 @@ class Sink:
         self._trims_content = trims_content
         self._trims_reasoning = trims_reasoning
         self._events: list[OutputEvent] = []
-        self._space = ""
+        # Whitespace that waits, in pieces: there may be very much of it.
+        self._spaces: list[str] = []
         # Whether there was more than whitespace since reasoning, content or a call began.
         self._is_visible = False
         self._after_call = False
         self._has_content = False
         self.reasons = False
         """Whether the text that is being read is reasoning."""
+        self.reasoning_tokens = 0
+        """How many tokens so far were reasoning, without its markers."""
+        self._earlier_tokens = 0
+
+    def count(self, tokens: int) -> None:
+        """Count tokens that are reasoning unless it turns out that they end or begin it."""
+        if self.reasons:
+            self.reasoning_tokens += tokens
 
     def content(self, text: str) -> None:
         """Append to the content."""
@@ -52,22 +63,28 @@ class Sink:
 
     def _without_space(self, text: str, trims: bool) -> str:
         """Keep back whitespace that may be the protocol's, and give the rest."""
-        text = self._space + text
         shown = text if self._is_visible and not trims else text.rstrip()
-        if shown and not self._is_visible:
+        if not shown:
+            self._spaces.append(text)
+            return ""
+        if not self._is_visible:
             self._is_visible = True
             if not trims:
                 shown = text
-        self._space = text[len(shown) :]
-        return shown
+        waiting = "".join(self._spaces)
+        self._spaces = [text[len(shown) :]]
+        return waiting + shown
 
     def begin_reasoning(self) -> None:
-        """Say that reasoning begins."""
+        """Say that reasoning begins; where it had begun, what was read since is none."""
+        if self.reasons:
+            self.reasoning_tokens = self._earlier_tokens
         self.reasons = True
+        self._earlier_tokens = self.reasoning_tokens
         self._begin()
 
     def _begin(self) -> None:
-        self._space = ""
+        self._spaces.clear()
         self._is_visible = False
 
     def reasoning(self, text: str) -> None:
@@ -96,10 +113,11 @@ class Sink:
 
     def finish(self) -> None:
         """Say that nothing more comes."""
-        if self._space and not self._after_call:
+        waiting = "".join(self._spaces)
+        if waiting and not self._after_call:
             event = ReasoningDelta if self.reasons else ContentDelta
-            self._events.append(event(self._space))
-        self._space = ""
+            self._events.append(event(waiting))
+        self._spaces.clear()
 
     def take(self) -> list[OutputEvent]:
         """Give what was found since the last time."""

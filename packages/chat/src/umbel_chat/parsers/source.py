@@ -95,7 +95,8 @@ class Source:
     def __init__(self, markers: Markers, base: int = 0, ends: set[int] | None = None) -> None:
         self._markers = markers
         self._text = ""
-        # Where reading goes on, and from where on the text is kept, in `_text`.
+        # Where reading goes on, and from where on the text is kept, in `_text`; the text that was
+        # kept before that is in pieces, so that keeping takes no longer the more there is.
         self._at = 0
         self._kept: int | None = None
         # What is kept and no longer in `_text`, which would grow with it.
@@ -210,6 +211,7 @@ class Source:
     def keep(self) -> None:
         """Keep what is read from here on, for `kept`."""
         self._kept = self._at
+        self._held.clear()
 
     def kept(self) -> str:
         """Give what was read since `keep`, which ends with this."""
