@@ -118,12 +118,12 @@ async def test_a_call_is_no_content(serve, spell):
 async def test_a_streamed_call_begins_with_its_name(serve, spell):
     served = await serve(per_child(spell(PARIS)), tool_parser="hermes")
     events = (await served.ask(tools=TOOLS, stream=True)).events
-    role, start, *rest, end = [event["choices"][0] for event in events]
+    role, *calls, end = [event["choices"][0] for event in events]
     assert role["delta"] == {"role": "assistant", "content": ""}
-    (call,) = start["delta"]["tool_calls"]
-    assert list(call) == ["index", "id", "type", "function"]
-    assert call["function"] == {"name": "get_weather", "arguments": ""}
-    assert all(set(entry["delta"]["tool_calls"][0]) == {"index", "function"} for entry in rest)
+    (start, *rest) = [entry["delta"]["tool_calls"][0] for entry in calls]
+    assert list(start) == ["index", "id", "type", "function"]
+    assert start["function"]["name"] == "get_weather"
+    assert all(set(call) == {"index", "function"} for call in rest)
     assert (end["delta"], end["finish_reason"]) == ({}, "tool_calls")
 
 
@@ -267,13 +267,12 @@ async def test_the_tool_that_is_named_is_the_only_one(serve, spell):
 
 async def test_a_schema_that_cannot_be_enforced_is_refused_only_where_it_is_strict(serve, spell):
     served = await serve(per_child(spell(PARIS)), tool_parser="hermes")
-    schema = {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True}}}
+    schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": "(" * 9}}}
     function = {"name": "get_weather", "parameters": schema}
     for strict, status in ((None, 200), (False, 200), (True, 400)):
         tool = {"type": "function", "function": {**function, "strict": strict}}
         answer = await served.ask(tools=[tool], tool_choice="required")
         assert answer.status == status
-    assert "xgrammar" in answer.error["message"]
 
 
 async def test_strict_tools_constrain_what_may_be_called(serve, spell):
