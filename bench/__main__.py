@@ -12,7 +12,16 @@ from contextlib import AsyncExitStack
 from importlib.metadata import version
 from pathlib import Path
 
-from bench.frontends import Frontend, Running, running, smg, umbel, vllm_python, vllm_rust
+from bench.frontends import (
+    Frontend,
+    Running,
+    running,
+    smg,
+    umbel,
+    vllm_python,
+    vllm_rust,
+    write_scenario,
+)
 from bench.loads import LOADS, Load
 from bench.measure import measure
 from bench.plot import plot
@@ -92,13 +101,14 @@ async def run(loads: Sequence[Load], frontends: Sequence[Frontend], rounds: int)
     model = prepare_sample_model()
     results = Results({}, {}, machine())
     with tempfile.TemporaryDirectory(prefix="umbel-bench-") as folder:
+        scenario = write_scenario(model, Path(folder))
         for step_ms in sorted({load.step_ms for load in loads}):
             same = [load for load in loads if load.step_ms == step_ms]
             async with AsyncExitStack() as stack:
                 up = []
                 for frontend in frontends:
                     print(f"starting {frontend.name}", file=sys.stderr)
-                    context = running(frontend, model, step_ms, Path(folder))
+                    context = running(frontend, model, step_ms, Path(folder), scenario)
                     up.append(await stack.enter_async_context(context))
                 for item in up:
                     results.seconds_to_start[item.frontend.name] = item.seconds_to_start

@@ -22,7 +22,9 @@ import msgspec
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
+from bench.loads import TOOLS
 from umbel_chat import ChatLlm, ChatModel, ChatTemplate, load_chat_template
+from umbel_chat.parsers.hermes import HERMES
 from umbel_engine import EngineClient, EngineCoreOutput, EngineCoreOutputs, EngineOptions
 from umbel_engine.mock import MockEngine, made_up_logprobs
 from umbel_engine.sample_model import prepare_sample_model
@@ -30,7 +32,7 @@ from umbel_engine.tensors import inline_array
 from umbel_engine.wire import LogprobsArrays, PrefillStats, SchedulerStats
 from umbel_llm import Llm, LlmMetrics
 from umbel_server import ServerOptions, create_app
-from umbel_text import TextLlm, load_text_model
+from umbel_text import TextLlm, Tokenizer, load_text_model
 
 RECORD = Path(__file__).with_name("calls.json")
 ALLOWED = 1.05
@@ -45,18 +47,24 @@ TURNS = 30
 
 
 class Case(NamedTuple):
-    """A kind of request."""
+    """A kind of request; `opening` is what every sample begins with."""
 
     name: str
     n: int
     fields: dict[str, object]
+    opening: str = ""
 
+
+CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"place": "'
+"""How a sample begins whose other tokens are arguments of a call."""
 
 CASES = (
     Case("chat, n = 1", 1, {}),
     Case("chat, n = 8", 8, {"n": 8}),
     Case("chat, n = 1, logprobs = 5", 1, {"logprobs": True, "top_logprobs": 5}),
     Case("chat, n = 8, not streamed", 8, {"n": 8, "stream": False}),
+    Case("chat, n = 8, text beside tools", 8, {"n": 8, "tools": TOOLS}),
+    Case("chat, n = 8, a call", 8, {"n": 8, "tools": TOOLS}, CALL),
 )
 
 
@@ -130,12 +138,18 @@ class Bench:
     """The server, its engine client and a connection to it."""
 
     def __init__(
-        self, client: EngineClient, engine: MockEngine, wire: Wire, protocol: asyncio.Protocol
+        self,
+        client: EngineClient,
+        engine: MockEngine,
+        wire: Wire,
+        protocol: asyncio.Protocol,
+        tokenizer: Tokenizer,
     ) -> None:
         self._client = client
         self._engine = engine
         self._wire = wire
         self._protocol = protocol
+        self._tokenizer = tokenizer
 
     async def measure(self, case: Case) -> Figures:
         """Run a request through and count."""
@@ -161,10 +175,11 @@ class Bench:
         await turns()
 
     def _message(self, ids: list[str], step: int, case: Case) -> list[bytes]:
+        opening = [] if step else self._tokenizer.encode(case.opening, False)
         outputs = [
             EngineCoreOutput(
                 request_id,
-                [FIRST_TOKEN + step],
+                [*opening, FIRST_TOKEN + step],
                 new_logprobs=logprobs_of(FIRST_TOKEN + step) if "logprobs" in case.fields else None,
                 finish_reason=1 if step == STEPS else None,
                 prefill_stats=None if step else PrefillStats(20, 20),
@@ -217,7 +232,8 @@ async def bench() -> AsyncIterator[Bench]:
         registry = CollectorRegistry()
         registry.register(metrics)
         template = ChatTemplate(load_chat_template(folder), text_model.tokenizer.special_tokens)
-        chat = ChatLlm(ChatModel("bench", template), TextLlm(text_model, Llm(client, metrics)))
+        model = ChatModel("bench", template, tool_format=HERMES)
+        chat = ChatLlm(model, TextLlm(text_model, Llm(client, metrics)))
         app = create_app(
             chat, ServerOptions(served_model_names=("bench",), model_root="bench"), registry
         )
@@ -227,7 +243,7 @@ async def bench() -> AsyncIterator[Bench]:
             assert runner.server is not None
             protocol, wire = runner.server(), Wire()
             protocol.connection_made(wire)
-            yield Bench(client, engine, wire, protocol)
+            yield Bench(client, engine, wire, protocol, text_model.tokenizer)
         finally:
             await runner.cleanup()
 

@@ -1,5 +1,6 @@
 """The frontends that are compared, each in front of a mock engine of its own."""
 
+import json
 import os
 import shutil
 import sys
@@ -9,11 +10,16 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from bench.loads import CALLS, PHRASE
 from bench.processes import LOOPBACK, Server, free_port, is_healthy, running_server
+from umbel_text import Tokenizer
 
 ROOT = Path(__file__).parents[1]
 ENGINE_PYTHON = ROOT / ".venv-engine" / "bin" / "python"
 VOCABULARY_SIZE = 49152
+
+PARSER = ("--tool-call-parser", "hermes")
+"""How the calls of the model are read."""
 
 UP_WITHIN = 180.0
 """Seconds; vLLM's Python server takes half a minute."""
@@ -56,7 +62,7 @@ def umbel(processes: int = 1) -> Frontend:
     executable = Path(sys.executable).with_name("umbel")
 
     def command(model: Path, port: int, engine_port: int) -> list[str | Path]:
-        words: list[str | Path] = [executable, "serve", model, "--port", str(port)]
+        words: list[str | Path] = [executable, "serve", model, "--port", str(port), *PARSER]
         if processes > 1:
             words += ["--api-server-count", str(processes)]
         return words + external(engine_port)
@@ -71,7 +77,8 @@ def vllm_python() -> Frontend:
 
     def command(model: Path, port: int, engine_port: int) -> list[str | Path]:
         words: list[str | Path] = [ENGINE_PYTHON, "-c", START_VLLM, "--model", model]
-        return [*words, "--host", LOOPBACK, "--port", str(port), *external(engine_port)]
+        words += ["--host", LOOPBACK, "--port", str(port), "--enable-auto-tool-choice", *PARSER]
+        return words + external(engine_port)
 
     return Frontend("vLLM Python", command if ENGINE_PYTHON.is_file() else None, missing)
 
@@ -82,7 +89,8 @@ def vllm_rust(executable: Path | None) -> Frontend:
 
     def command(model: Path, port: int, engine_port: int) -> list[str | Path]:
         assert executable is not None
-        return [executable, "serve", model, "--port", str(port), *external(engine_port)]
+        words: list[str | Path] = [executable, "serve", model, "--port", str(port), *PARSER]
+        return words + external(engine_port)
 
     there = executable is not None and executable.is_file()
     return Frontend("vLLM Rust", command if there else None, missing, many=False)
@@ -112,7 +120,7 @@ def external(engine_port: int) -> list[str | Path]:
 
 @asynccontextmanager
 async def running(
-    frontend: Frontend, model: Path, step_ms: float, folder: Path
+    frontend: Frontend, model: Path, step_ms: float, folder: Path, scenario: Path
 ) -> AsyncIterator[Running]:
     """Start a frontend and its engine."""
     assert frontend.command is not None
@@ -125,21 +133,33 @@ async def running(
             # It derives the engines' port from the socket's path.
             await server.wait_for(lambda: server.loopback_ports() - {port}, UP_WITHIN)
             engine_port = min(server.loopback_ports() - {port})
-        async with engine(engine_port, step_ms, folder / f"{stem}-{step_ms:g}-engine.log"):
+        engine_log = folder / f"{stem}-{step_ms:g}-engine.log"
+        async with engine(engine_port, step_ms, engine_log, scenario):
             await server.wait_for(lambda: is_healthy(port), UP_WITHIN)
             seconds = time.perf_counter() - server.started
             name = str(model)
             yield Running(frontend, server, port, name, seconds)
 
 
-def engine(port: int, step_ms: float, log: Path) -> AbstractAsyncContextManager[Server]:
+def engine(
+    port: int, step_ms: float, log: Path, scenario: Path
+) -> AbstractAsyncContextManager[Server]:
     """Give a mock engine for the frontend that waits for it at a port."""
     command: list[str | Path] = [
         Path(sys.executable).with_name("umbel-mock-engine"),
         *("--handshake-address", f"tcp://{LOOPBACK}:{port}", "--step-ms", f"{step_ms:g}"),
-        *("--vocab-size", str(VOCABULARY_SIZE), "--log-stats"),
+        *("--vocab-size", str(VOCABULARY_SIZE), "--log-stats", "--scenario", str(scenario)),
     ]
     return running_server(command, log, environment())
+
+
+def write_scenario(model: Path, folder: Path) -> Path:
+    """Write what the mock engine answers to requests for calls."""
+    encode = Tokenizer.from_folder(model).encode
+    rule = {"prompt_contains": encode(PHRASE, False), "token_ids": encode(CALLS, False)}
+    scenario = folder / "scenario.json"
+    scenario.write_text(json.dumps([rule]))
+    return scenario
 
 
 def environment() -> dict[str, str]:

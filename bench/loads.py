@@ -9,7 +9,8 @@ class Load(NamedTuple):
 
     `max_tokens` is what each of the n samples gets, `step_ms` the time between two steps of the
     engine, 0 for as fast as it goes.  `others` streams of one sample run beside the load, without
-    belonging to it.
+    belonging to it.  With `says_calls` the engine answers with `CALLS`, which are tool calls for
+    those whose requests have tools.
     """
 
     name: str
@@ -23,6 +24,8 @@ class Load(NamedTuple):
     prompt_words: int = 40
     logprobs: int | None = None
     others: int = 0
+    says_calls: bool = False
+    has_tools: bool = False
 
     def as_singles(self) -> "Load":
         """Give the load as requests for one sample each, for a frontend that takes no others."""
@@ -40,10 +43,12 @@ class Load(NamedTuple):
         words = " ".join(WORDS[(number + i * i) % len(WORDS)] for i in range(self.prompt_words))
         fields: dict[str, object] = {
             "model": model,
-            "messages": [{"role": "user", "content": f"{number}: {words}"}],
+            "messages": [{"role": "user", "content": f"{number}: {words}{self._phrase()}"}],
             "max_tokens": self.max_tokens,
             "ignore_eos": True,
         }
+        if self.has_tools:
+            fields["tools"] = TOOLS
         if self.n > 1:
             fields["n"] = self.n
         if self.stream:
@@ -53,6 +58,35 @@ class Load(NamedTuple):
             fields["logprobs"] = True
             fields["top_logprobs"] = self.logprobs
         return json.dumps(fields).encode()
+
+    def _phrase(self) -> str:
+        return PHRASE if self.says_calls else ""
+
+
+PHRASE = " Please ask the tools."
+"""What makes the mock engine answer with calls."""
+
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": name,
+            "parameters": {
+                "type": "object",
+                "properties": {"place": {"type": "string"}, "days": {"type": "integer"}},
+            },
+        },
+    }
+    for name in ("get_weather", "get_news")
+]
+
+CALLS = "".join(
+    f'<tool_call>\n{{"name": "{name}", "arguments": {{"place": "{place}", "days": {days}}}}}\n'
+    "</tool_call>\n"
+    for name in ("get_weather", "get_news")
+    for days, place in enumerate(("the old town of Prague, and what is around it", "Paris", "Rome"))
+)
+"""What the mock engine answers then; it is cut where a request's tokens end."""
 
 
 WORDS = [
@@ -113,5 +147,7 @@ LOADS = (
     Load("N", "n = 8, 16 at once, not streamed", 48, 16, 8, 150, 20, stream=False),
     Load("L", "prompts of 8k tokens, 8 at once", 32, 8, 1, 8, 20, prompt_words=7800, others=8),
     Load("P", "logprobs = 5, 64 at once", 128, 64, 1, 100, 20, logprobs=5),
+    Load("C", "n = 8, 16 at once, text of calls", 48, 16, 8, 150, 20, says_calls=True),
+    Load("T", "as C, with tools", 48, 16, 8, 150, 20, says_calls=True, has_tools=True),
     Load("M", "1000 streams of 1000 tokens", 1000, 1000, 1, 1000, 50),
 )

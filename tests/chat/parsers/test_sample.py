@@ -195,8 +195,7 @@ def test_harmony_is_read_as_a_whole_whatever_is_looked_for(
         ReasoningDelta("a"),
         ContentDelta("b"),
         ToolCallStart("get_time"),
-        ArgumentsDelta("{"),
-        ArgumentsDelta("}"),
+        ArgumentsDelta("{}"),
         ToolCallEnd(),
     ]
 

@@ -71,9 +71,16 @@ class AnswerProcessor:
     def feed(self, text: str, token_ids: Sequence[int]) -> list[OutputEvent]:
         """Parse what is new; gives what is shown of it."""
         events = self._parser.feed(text, token_ids)
-        if len(events) == 1 and type(events[0]) is ContentDelta:
+        # Most tokens bring nothing that changes anything.
+        if not events or (len(events) == 1 and self._is_plain(events[0])):
             return events
         return self._shown(events)
+
+    def _is_plain(self, event: OutputEvent) -> bool:
+        kind = type(event)
+        return kind is ContentDelta or (
+            kind is ArgumentsDelta and self._is_shown and self._has_arguments
+        )
 
     def finish(self) -> list[OutputEvent]:
         """Give what is shown of what the parser held back."""

@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from umbel_chat.answer import AnswerProcessor, AnswerRules
-from umbel_chat.output import OutputProcessor
+from umbel_chat.output import OutputProcessor, PlainTextProcessor
 from umbel_chat.parsers.forced import read_call_list, read_named_call
 from umbel_chat.parsers.formats import Schemas
 from umbel_chat.parsers.model_parsers import ModelParsers
@@ -36,6 +36,9 @@ class AnswerPlan(msgspec.Struct, frozen=True):
 
     def new_processor(self, parsers: ModelParsers) -> OutputProcessor:
         """Make the output processor of one sample."""
+        if self.tools is None and parsers.reasoning is None and not parsers.reads_whole:
+            # There is nothing to look for.
+            return PlainTextProcessor()
         parser = parsers.new_parser(self.state, self.tools, self._forced_read())
         return AnswerProcessor(parser, self.rules)
 

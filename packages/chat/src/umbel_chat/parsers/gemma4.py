@@ -8,7 +8,7 @@ from umbel_chat.parsers.sink import Sink
 from umbel_chat.parsers.source import Source, Steps, collect, ignore, within
 
 START, END = "<|tool_call>", "<tool_call|>"
-NAME = re.compile(r"[^\s{}()<]+")
+NAME_END = re.compile(r"[\s{}()<]")
 
 
 def read_gemma4(source: Source, sink: Sink, tools: Schemas) -> Steps[None]:
@@ -41,7 +41,7 @@ class _Gemma4Call:
         yield from part.space()
         # Some models leave out the word.
         prefix = yield from part.take("call:", ":")
-        name, _ = yield from collect(lambda emit: part.run(NAME, emit))
+        name, _ = yield from collect(lambda emit: part.up_to(NAME_END, emit))
         yield from part.space()
         opening = yield from part.take("{", "(")
         if prefix and name and opening:

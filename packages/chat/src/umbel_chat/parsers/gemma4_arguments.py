@@ -12,10 +12,10 @@ from umbel_chat.parsers.source import Source, Steps, collect, ignore
 
 QUOTE = '<|"|>'
 
-SEPARATORS = re.compile(r"[\s,]+")
-KEY = re.compile(r"[^:,{}\[\]]+")
-BARE = re.compile(r"[^,}\]]+")
-BARE_IN_PARENTHESES = re.compile(r"[^,}\])]+")
+NO_SEPARATOR = re.compile(r"[^\s,]")
+KEY_END = re.compile(r"[:,{}\[\]]")
+BARE_END = re.compile(r"[,}\]]")
+BARE_END_IN_PARENTHESES = re.compile(r"[,}\])]")
 
 
 class Level(NamedTuple):
@@ -38,7 +38,7 @@ class Gemma4Arguments:
     def __init__(self, sink: Sink, schema: Mapping[str, object] | None, opening: str) -> None:
         self._sink = sink
         self._root = schema or {}
-        self._bare = BARE if opening == "{" else BARE_IN_PARENTHESES
+        self._bare = BARE_END if opening == "{" else BARE_END_IN_PARENTHESES
         self._ends = "}]" if opening == "{" else "}])"
         self._levels: list[Level] = []
         # Whether nothing stands in the innermost level yet.
@@ -55,7 +55,7 @@ class Gemma4Arguments:
     def read(self, source: Source) -> Steps[None]:
         """Read the arguments after what opens them, as far as they are some."""
         while self._levels:
-            yield from source.run(SEPARATORS, ignore)
+            yield from source.up_to(NO_SEPARATOR, ignore)
             character = yield from source.peek()
             if character == "":
                 return
@@ -97,7 +97,7 @@ class Gemma4Arguments:
         if (yield from source.take(QUOTE)):
             name, _ = yield from collect(lambda emit: source.until((QUOTE,), emit))
         else:
-            name, _ = yield from collect(lambda emit: source.run(KEY, emit))
+            name, _ = yield from collect(lambda emit: source.up_to(KEY_END, emit))
         yield from source.space()
         if not (yield from source.take(":")):
             # What is no member is left out, with a bracket that would be found there again.
@@ -123,7 +123,7 @@ class Gemma4Arguments:
             if (yield from source.until((QUOTE,), self._value.text)) is not None:
                 self._end_value()
             return
-        text, _ = yield from collect(lambda emit: source.run(self._bare, emit))
+        text, _ = yield from collect(lambda emit: source.up_to(self._bare, emit))
         self._value = Value(self._sink, types)
         self._value.text(text.strip())
         # A value may go on as long as nothing follows it.

@@ -10,7 +10,7 @@ from umbel_chat.parsers.source import Source, Steps, collect, ignore
 START, END = "<tool_call>", "</tool_call>"
 KEY, KEY_END = "<arg_key>", "</arg_key>"
 VALUE, VALUE_END = "<arg_value>", "</arg_value>"
-NAME = re.compile(r"""[^\s<>{}"]+""")
+NAME_END = re.compile(r"""[\s<>{}"]""")
 
 
 def read_glm45(source: Source, sink: Sink, tools: Schemas) -> Steps[None]:
@@ -30,7 +30,7 @@ def _read_call(source: Source, sink: Sink, tools: Schemas) -> Steps[str | None]:
     """
     source.keep()
     yield from source.space()
-    name, _ = yield from collect(lambda emit: source.run(NAME, emit))
+    name, _ = yield from collect(lambda emit: source.up_to(NAME_END, emit))
     yield from source.space()
     opened = yield from source.take(KEY, END)
     text = source.kept()

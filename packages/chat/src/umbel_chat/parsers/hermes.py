@@ -26,7 +26,6 @@ def json_call_between(source: Source, sink: Sink, start: str, end: str) -> Steps
         part.keep()
         yield from call.read(part)
         if call.is_started:
-            part.kept()
             yield from part.rest(ignore)
             return ""
         yield from part.rest(ignore)

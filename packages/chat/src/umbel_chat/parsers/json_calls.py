@@ -1,10 +1,15 @@
 """Tool calls that are JSON objects: `{"name": ..., "arguments": {...}}`."""
 
+import re
 from collections.abc import Container
 
-from umbel_chat.parsers.json_text import decode_string, json_string, json_value
+from umbel_chat.parsers.json_text import decode_string, json_container, json_string, json_value
 from umbel_chat.parsers.sink import Sink
 from umbel_chat.parsers.source import Source, Steps, collect, ignore
+
+BEGINNING = re.compile(r"\s*(?:\{[^{}\[\]]*)?")
+BRACKET = re.compile(r"[{}\[\]]")
+HEAD = re.compile(r'\s*\{\s*"name"\s*:\s*"([^"\\]+)"\s*,\s*"(?:arguments|parameters)"\s*:\s*(?=\{)')
 
 ARGUMENT_KEYS = frozenset({"arguments", "parameters"})
 BARE_KEYS = ARGUMENT_KEYS | {"name", "type", "id"}
@@ -42,26 +47,46 @@ class JsonCall:
 
     def read(self, source: Source) -> Steps[None]:
         """Read the object as far as it is one."""
-        yield from source.space()
-        if not (yield from source.take("{")):
-            return
-        separator = ","
+        if (yield from self._read_head(source)):
+            if not (yield from json_container(source, self._sink.arguments)):
+                return
+        else:
+            yield from source.space()
+            if not (yield from source.take("{")) or not (yield from self._read_member(source)):
+                return
+        separator = yield from _next(source)
         while separator == ",":
-            yield from source.space()
-            if (yield from source.take("}")):
-                break
-            key = yield from json_string(source)
-            yield from source.space()
-            if key is None or not (yield from source.take(":")):
+            if not (yield from self._read_member(source)):
                 return
-            yield from source.space()
-            if not (yield from self._read_value(source, key)):
-                return
-            yield from source.space()
-            separator = yield from source.take(",", "}")
-            if not separator:
-                return
-        self.is_complete = True
+            separator = yield from _next(source)
+        self.is_complete = separator == "}"
+
+    def _read_member(self, source: Source) -> Steps[bool]:
+        """Read a key and its value, or nothing before the end of the object."""
+        yield from source.space()
+        if (yield from source.peek()) == "}":
+            return True
+        key = yield from json_string(source)
+        yield from source.space()
+        if key is None or not (yield from source.take(":")):
+            return False
+        yield from source.space()
+        return (yield from self._read_value(source, key))
+
+    def _read_head(self, source: Source) -> Steps[bool]:
+        """Read what is before the arguments where they follow the name, as nearly always.
+
+        Nothing is read where it is otherwise.
+        """
+        while not source.ended and (not source.unread or BEGINNING.fullmatch(source.unread)):
+            yield from source.wait_for(BRACKET.search)
+        match = HEAD.match(source.unread)
+        if match is None or (self._tools is not None and match[1] not in self._tools):
+            return False
+        self._name, self._arguments = match[1], ""
+        source.read(match.end(), ignore)
+        self._start(source)
+        return True
 
     def _read_value(self, source: Source, key: str) -> Steps[bool]:
         if self._tools is not None and not self.is_started and key not in BARE_KEYS:
@@ -79,14 +104,14 @@ class JsonCall:
             self.is_other = self._name is not None
             return False
         if self._name and (self._arguments is not None or self._tools is None):
-            self._start()
+            self._start(source)
         return self._name is not None
 
     def _read_arguments(self, source: Source) -> Steps[bool]:
         is_object = (yield from source.peek()) == "{"
         self._arguments = ""
         if self._name and not self.is_started and (is_object or self._tools is None):
-            self._start()
+            self._start(source)
         if self.is_started and is_object:
             return (yield from json_value(source, self._sink.arguments))
         text, complete = yield from collect(lambda emit: json_value(source, emit))
@@ -95,7 +120,7 @@ class JsonCall:
             return False
         self._take_arguments(text, complete)
         if self._name and not self.is_started:
-            self._start()
+            self._start(source)
         return complete
 
     def _take_arguments(self, text: str, complete: bool) -> None:
@@ -107,11 +132,19 @@ class JsonCall:
         if self.is_started and self._arguments:
             self._sink.arguments(self._arguments)
 
-    def _start(self) -> None:
+    def _start(self, source: Source) -> None:
         self.is_started = True
+        # What is a call is not needed as text.
+        source.forget()
         self._sink.start_call(self._name or "")
         if self._arguments:
             self._sink.arguments(self._arguments)
+
+
+def _next(source: Source) -> Steps[str]:
+    """Read past what follows a member; gives it."""
+    yield from source.space()
+    return (yield from source.take(",", "}"))
 
 
 def json_calls(source: Source, sink: Sink, opening: str) -> Steps[bool]:

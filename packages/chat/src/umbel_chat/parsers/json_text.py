@@ -5,10 +5,10 @@ import re
 
 from umbel_chat.parsers.source import Emit, Source, Steps, collect, ignore
 
-WORD = re.compile(r"\w+")
-PLAIN = re.compile(r'[^"\\]+')
-BETWEEN = re.compile(r'[^"{}\[\]]+')
-SCALAR = re.compile(r"[^\s,\]}\[{\":]+")
+WORD_END = re.compile(r"\W")
+PLAIN_END = re.compile(r'["\\]')
+STRUCTURE = re.compile(r'["{}\[\]]')
+SCALAR_END = re.compile(r"[\s,\]}\[{\":]")
 
 
 def json_value(source: Source, emit: Emit) -> Steps[bool]:
@@ -21,7 +21,7 @@ def json_value(source: Source, emit: Emit) -> Steps[bool]:
         return (yield from _string(source, emit))
     if first == "{" or first == "[":
         return (yield from json_container(source, emit))
-    number = yield from collect(lambda part: source.run(SCALAR, part))
+    number = yield from collect(lambda part: source.up_to(SCALAR_END, part))
     if number[0]:
         emit(number[0])
     # A number may go on as long as nothing follows it.
@@ -37,7 +37,7 @@ def json_document(source: Source, emit: Emit) -> Steps[bool]:
     yield from source.space()
     is_fenced = yield from source.take("```")
     if is_fenced:
-        yield from source.run(WORD, ignore)
+        yield from source.up_to(WORD_END, ignore)
         yield from source.space()
     is_complete = False
     if (yield from source.peek()) == "{":
@@ -52,27 +52,37 @@ def json_container(source: Source, emit: Emit, depth: int = 0) -> Steps[bool]:
 
     `depth` is how many brackets are open.
     """
+    # In one piece, strings and all: for each token of the arguments of a call it is run.
+    find, in_string = STRUCTURE.search, False
     while True:
-        yield from source.run(BETWEEN, emit)
-        character = yield from source.peek()
-        if character == "":
+        text, place = source.unread, 0
+        while (match := find(text, place)) is not None:
+            place, character = match.end(), match.group()
+            if character == '"':
+                in_string = not in_string
+                find = PLAIN_END.search if in_string else STRUCTURE.search
+            elif character == "\\":
+                # What it escapes may not be there yet.
+                if place == len(text) and not source.ended:
+                    place -= 1
+                    break
+                place += 1
+            else:
+                depth += 1 if character in "{[" else -1
+                if depth <= 0:
+                    source.read(place, emit)
+                    return depth == 0
+        source.read(len(text) if match is None else place, emit)
+        if source.ended:
             return False
-        if character == '"':
-            if not (yield from _string(source, emit)):
-                return False
-            continue
-        source.advance()
-        emit(character)
-        depth += 1 if character in "{[" else -1
-        if depth <= 0:
-            return depth == 0
+        yield from source.wait(find, emit)
 
 
 def _string(source: Source, emit: Emit) -> Steps[bool]:
     source.advance()
     emit('"')
     while True:
-        yield from source.run(PLAIN, emit)
+        yield from source.up_to(PLAIN_END, emit)
         character = yield from source.peek()
         if character == "":
             return False

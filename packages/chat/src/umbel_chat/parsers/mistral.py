@@ -9,7 +9,7 @@ from umbel_chat.parsers.sink import Sink
 from umbel_chat.parsers.source import Source, Steps, collect, within
 
 TOOL_CALLS, CALL_ID, ARGS = "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"
-WORD = re.compile(r"[^\s\[\]{}\"]+")
+WORD_END = re.compile(r"[\s\[\]{}\"]")
 
 
 def read_mistral(source: Source, sink: Sink, tools: Schemas) -> Steps[None]:
@@ -55,7 +55,7 @@ def _read_object(part: Source, sink: Sink) -> Steps[bool]:
 
 def _read_named(part: Source, sink: Sink) -> Steps[bool]:
     """Read a call whose name comes first, in no JSON."""
-    name, _ = yield from collect(lambda emit: part.run(WORD, emit))
+    name, _ = yield from collect(lambda emit: part.up_to(WORD_END, emit))
     call_id = ""
     yield from part.space()
     separator = yield from part.take(CALL_ID, ARGS)
@@ -64,7 +64,7 @@ def _read_named(part: Source, sink: Sink) -> Steps[bool]:
         return False
     part.kept()
     if separator == CALL_ID:
-        call_id, _ = yield from collect(lambda emit: part.run(WORD, emit))
+        call_id, _ = yield from collect(lambda emit: part.up_to(WORD_END, emit))
         if not (yield from part.take(ARGS)):
             # An id that is cut off is none.
             call_id = ""

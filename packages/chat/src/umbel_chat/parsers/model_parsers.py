@@ -42,6 +42,11 @@ class ModelParsers:
         elif reasoning is not None:
             self._parse_whole = reasoning.parse
 
+    @property
+    def reads_whole(self) -> bool:
+        """Whether answers are read as a whole, with reasoning among their parts."""
+        return self._parse_whole is not None
+
     def prompt_state(self, prompt_token_ids: Sequence[int]) -> PromptState:
         """Tell what a prompt says of the reasoning after it; "closed" if none is looked for."""
         if self.reasoning is None or self._parse_whole is not None:

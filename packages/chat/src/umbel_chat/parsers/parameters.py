@@ -4,8 +4,12 @@ import json
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 
+import msgspec
+
 from umbel_chat.parsers.schema_types import STRING, json_of, property_of, types_of
 from umbel_chat.parsers.sink import Sink
+
+encode = msgspec.json.encode
 
 ENVELOPES = frozenset({"arguments", "input"})
 
@@ -109,7 +113,7 @@ class Value:
         if not self._streams:
             self._pieces.append(text)
         elif text:
-            self._sink.arguments(json.dumps(text, ensure_ascii=False)[1:-1])
+            self._sink.arguments(encode(text)[1:-1].decode())
 
     def end(self) -> None:
         """End the value."""

@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 from umbel_chat.parsers.source import Emit, Source, Steps
 
-PLAIN = re.compile(r"[^'\"\\]+")
+PLAIN_END = re.compile(r"['\"\\]")
 ESCAPES = MappingProxyType(
     {
         "\n": "",
@@ -35,7 +35,7 @@ def python_string(source: Source, emit: Emit) -> Steps[bool]:
     quote = yield from source.take('"""', "'''", '"', "'")
     emit('"')
     while True:
-        yield from source.run(PLAIN, lambda text: emit(_quoted(text)))
+        yield from source.up_to(PLAIN_END, lambda text: emit(_quoted(text)))
         character = yield from source.peek()
         if character == "":
             return False

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from umbel_chat.parsers.python_strings import python_string
 from umbel_chat.parsers.source import Emit, Source, Steps, collect
 
-WORD = re.compile(r"[^\s,()\[\]{}:='\"]+")
+WORD_END = re.compile(r"[\s,()\[\]{}:='\"]")
 DECIMAL = re.compile(r"([+-]?)(?=\.?[0-9])0*([1-9][0-9]*)?(\.[0-9]*)?([eE][+-]?[0-9]+)?")
 OTHER_BASE = re.compile(r"[+-]?0[xXoObB][0-9a-fA-F]{1,32}")
 CONSTANTS = MappingProxyType(
@@ -39,7 +39,7 @@ def python_value(source: Source, emit: Emit, depth: int = DEEPEST) -> Steps[bool
         return (yield from python_string(source, emit))
     if first in CLOSINGS:
         return depth > 0 and (yield from _collection(source, emit, first, depth - 1))
-    word, _ = yield from collect(lambda part: source.run(WORD, part))
+    word, _ = yield from collect(lambda part: source.up_to(WORD_END, part))
     if word:
         emit(_scalar(word))
     return word != ""

@@ -10,7 +10,7 @@ from umbel_chat.parsers.sink import Sink
 from umbel_chat.parsers.source import Source, Steps, collect
 
 START, END = "<|python_start|>", "<|python_end|>"
-NAME = re.compile(r"[\w.\-]+")
+NAME_END = re.compile(r"[^\w.\-]")
 
 
 def read_pythonic(source: Source, sink: Sink, tools: Schemas) -> Steps[None]:
@@ -64,7 +64,7 @@ def _read_calls(source: Source, sink: Sink, tools: Container[str] | None) -> Ste
 def _read_head(source: Source, tools: Container[str] | None) -> Steps[tuple[str, str] | None]:
     """Read a call up to its first argument; gives both names, no second one if that is its end."""
     yield from source.space()
-    name, _ = yield from collect(lambda emit: source.run(NAME, emit))
+    name, _ = yield from collect(lambda emit: source.up_to(NAME_END, emit))
     if not name or (tools is not None and name not in tools):
         return None
     if not (yield from source.take("(")):
@@ -77,7 +77,7 @@ def _read_head(source: Source, tools: Container[str] | None) -> Steps[tuple[str,
 
 
 def _read_key(source: Source) -> Steps[str]:
-    key, _ = yield from collect(lambda emit: source.run(NAME, emit))
+    key, _ = yield from collect(lambda emit: source.up_to(NAME_END, emit))
     yield from source.space()
     return key if (yield from source.take("=")) else ""
 

@@ -43,8 +43,8 @@ class SampleParser:
         reasons = self._sink.reasons
         ends_with_marker = bool(token_ids) and token_ids[-1] in self.watched_ids
         self._sink.count(len(token_ids))
-        self._source.push(text, ends_with_marker)
-        self._go_on()
+        if self._source.push(text, ends_with_marker):
+            self._go_on()
         if reasons and ends_with_marker and not self._sink.reasons:
             # The last token is what ended the reasoning.
             self._sink.reasoning_tokens -= 1

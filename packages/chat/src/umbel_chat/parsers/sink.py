@@ -63,7 +63,9 @@ class Sink:
 
     def _without_space(self, text: str, trims: bool) -> str:
         """Keep back whitespace that may be the protocol's, and give the rest."""
-        shown = text if self._is_visible and not trims else text.rstrip()
+        if self._is_visible and not trims:
+            return text
+        shown = text.rstrip()
         if not shown:
             self._spaces.append(text)
             return ""
@@ -71,8 +73,13 @@ class Sink:
             self._is_visible = True
             if not trims:
                 shown = text
-        waiting = "".join(self._spaces)
-        self._spaces = [text[len(shown) :]]
+        if self._spaces:
+            waiting = "".join(self._spaces)
+            self._spaces.clear()
+        else:
+            waiting = ""
+        if len(shown) < len(text):
+            self._spaces.append(text[len(shown) :])
         return waiting + shown
 
     def begin_reasoning(self) -> None:

@@ -17,7 +17,10 @@ Steps: TypeAlias = Generator[None, None, ResultT]
 Emit: TypeAlias = Callable[[str], object]
 """Takes text as it is read; the pieces mean nothing, only what they are together."""
 
-SPACE = re.compile(r"\s+")
+Find: TypeAlias = Callable[[str], re.Match[str] | None]
+"""Finds what a parser has to see in a text."""
+
+NOT_SPACE = re.compile(r"\S")
 
 
 class MarkerSearch:
@@ -26,7 +29,7 @@ class MarkerSearch:
     `tokens` are those that count only where their own token was sampled.
     """
 
-    __slots__ = ("_heads", "_longest", "_markers", "_pattern", "_tokens")
+    __slots__ = ("_longest", "_markers", "_pattern", "_tokens", "find_head")
 
     def __init__(self, markers: tuple[str, ...], tokens: AbstractSet[str]) -> None:
         for marker in markers:
@@ -34,7 +37,9 @@ class MarkerSearch:
                 raise ValueError(f"another marker begins with {marker!r}")
         self._markers = markers
         self._pattern = re.compile("|".join(map(re.escape, markers)))
-        self._heads = frozenset(marker[0] for marker in markers)
+        heads = "".join({marker[0] for marker in markers})
+        self.find_head = re.compile(f"[{re.escape(heads)}]").search
+        """Finds a character with which a marker begins; most text has none."""
         self._longest = max(map(len, markers))
         self._tokens = tokens
 
@@ -55,13 +60,12 @@ class MarkerSearch:
 
     def open_at(self, text: str, start: int) -> int:
         """Give the place from which on the text may be the beginning of a marker."""
-        for place in range(max(start, len(text) - self._longest + 1), len(text)):
-            if text[place] in self._heads:
-                rest = text[place:]
-                if any(
-                    len(marker) > len(rest) and marker.startswith(rest) for marker in self._markers
-                ):
-                    return place
+        head = self.find_head(text, max(start, len(text) - self._longest + 1))
+        while head is not None:
+            rest = text[head.start() :]
+            if any(len(marker) > len(rest) and marker.startswith(rest) for marker in self._markers):
+                return head.start()
+            head = self.find_head(text, head.end())
         return len(text)
 
 
@@ -90,7 +94,18 @@ class Source:
     part of an answer.
     """
 
-    __slots__ = ("_at", "_base", "_ends", "_held", "_kept", "_markers", "_text", "ended")
+    __slots__ = (
+        "_at",
+        "_base",
+        "_ends",
+        "_held",
+        "_kept",
+        "_markers",
+        "_pass_through",
+        "_text",
+        "_waits_for",
+        "ended",
+    )
 
     def __init__(self, markers: Markers, base: int = 0, ends: set[int] | None = None) -> None:
         self._markers = markers
@@ -105,17 +120,39 @@ class Source:
         self._base = base
         self._ends: set[int] = set() if ends is None else ends
         self.ended = False
+        # While the parser waits to pass text on: what finds the text that it must see itself, and
+        # what takes all other.  Most tokens so cost no turn of the parser.
+        self._pass_through: tuple[Find, Emit] | None = None
+        # While it waits for something: what finds that.
+        self._waits_for: Find | None = None
 
-    def push(self, text: str, ends_with_marker: bool = False) -> None:
-        """Append text; `ends_with_marker` says that a token ends with it which may be a marker."""
+    def push(self, text: str, ends_with_marker: bool = False) -> bool:
+        """Append text; says whether the parser has to go on for it.
+
+        `ends_with_marker` says that a token ends with it which may be a marker.
+        """
+        if self._pass_through is not None and not ends_with_marker:
+            find, emit = self._pass_through
+            if find(text) is None:
+                self._base += len(text)
+                emit(text)
+                return False
+        elif self._waits_for is not None and not ends_with_marker and not self._waits_for(text):
+            self._text += text
+            return False
+        self._append(text)
+        if ends_with_marker:
+            self._ends.add(self._base + len(self._text))
+        return True
+
+    def _append(self, text: str) -> None:
         if self._kept is not None:
             self._held.append(self._text[self._kept : self._at])
             self._kept = 0
-        self._text = self._text[self._at :] + text
-        self._base += self._at
+        at = self._at
+        self._base += at
+        self._text = text if at == len(self._text) else self._text[at:] + text
         self._at = 0
-        if ends_with_marker:
-            self._ends.add(self._base + len(self._text))
 
     def end(self) -> None:
         """Say that no more text comes."""
@@ -138,16 +175,42 @@ class Source:
         search = self._markers.search(markers)
         while True:
             text, at = self._text, self._at
-            match = search.find(text, at, self._base, self._ends)
-            # What may become a longer marker comes first if it begins first.
-            stop = len(text) if self.ended else search.open_at(text, at)
-            if match is not None and match.start() <= stop:
-                self._pass_on(match.start(), emit)
-                return match.group()
+            stop = len(text)
+            if search.find_head(text, at) is not None:
+                match = search.find(text, at, self._base, self._ends)
+                if not self.ended:
+                    stop = search.open_at(text, at)
+                # What may become a longer marker comes first if it begins first.
+                if match is not None and match.start() <= stop:
+                    self._pass_on(match.start(), emit)
+                    return match.group()
             self._pass_on(stop, emit)
             if self.ended:
                 return None
-            yield
+            yield from self.wait(search.find_head, emit)
+
+    def wait(self, find: Find, emit: Emit) -> Steps[None]:
+        """Wait for text that has what is to be found; other text is passed on meanwhile."""
+        if self._at == len(self._text) and self._kept is None:
+            self._append("")
+            self._pass_through = (find, emit)
+        yield
+        self._pass_through = None
+
+    def wait_for(self, find: Find) -> Steps[None]:
+        """Wait for text that has what is to be found, or for the end; nothing is read."""
+        self._waits_for = find
+        yield
+        self._waits_for = None
+
+    @property
+    def unread(self) -> str:
+        """The text that has come and is not read."""
+        return self._text[self._at :]
+
+    def read(self, count: int, emit: Emit) -> None:
+        """Read so many characters of the unread text."""
+        self._pass_on(self._at + count, emit)
 
     def _pass_on(self, stop: int, emit: Emit) -> None:
         if stop > self._at:
@@ -161,7 +224,7 @@ class Source:
             self._pass_on(len(self._text), emit)
             if self.ended:
                 return
-            yield
+            yield from self.wait(find_nothing, emit)
 
     def take(self, *options: str) -> Steps[str]:
         """Read past the longest of some texts that comes next; gives it, "" when none does."""
@@ -194,30 +257,36 @@ class Source:
         """Read past the character that `peek` gave."""
         self._at += 1
 
-    def run(self, pattern: re.Pattern[str], emit: Emit) -> Steps[None]:
-        """Read as far as a pattern matches, which must match every part of what it matches."""
+    def up_to(self, stop: re.Pattern[str], emit: Emit) -> Steps[None]:
+        """Read up to the first character that a pattern matches, which must match single ones."""
+        find = stop.search
         while True:
-            match = pattern.match(self._text, self._at)
-            if match is not None:
-                self._pass_on(match.end(), emit)
-            if self._at < len(self._text) or self.ended:
+            match = find(self._text, self._at)
+            self._pass_on(len(self._text) if match is None else match.start(), emit)
+            if match is not None or self.ended:
                 return
-            yield
+            yield from self.wait(find, emit)
 
     def space(self) -> Steps[None]:
         """Read past whitespace."""
-        yield from self.run(SPACE, ignore)
+        yield from self.up_to(NOT_SPACE, ignore)
 
     def keep(self) -> None:
         """Keep what is read from here on, for `kept`."""
         self._kept = self._at
         self._held.clear()
 
-    def kept(self) -> str:
-        """Give what was read since `keep`, which ends with this."""
-        text = "".join(self._held) + self._text[self._kept : self._at]
+    def forget(self) -> None:
+        """Keep no more."""
         self._kept = None
         self._held.clear()
+
+    def kept(self) -> str:
+        """Give what was read since `keep`, which ends with this; "" if it has ended before."""
+        if self._kept is None:
+            return ""
+        text = "".join(self._held) + self._text[self._kept : self._at]
+        self.forget()
         return text
 
     def part(self) -> "Source":
@@ -245,8 +314,8 @@ def within(
             results.append(stop.value)
 
     def emit(text: str) -> None:
-        part.push(text)
-        resume()
+        if part.push(text):
+            resume()
 
     resume()
     marker = yield from source.until(markers, emit)
@@ -260,6 +329,10 @@ def collect(read: Callable[[Emit], Steps[ResultT]]) -> Steps[tuple[str, ResultT]
     pieces: list[str] = []
     result = yield from read(pieces.append)
     return "".join(pieces), result
+
+
+def find_nothing(text: str) -> None:
+    """Find nothing in a text."""
 
 
 def ignore(text: str) -> None:

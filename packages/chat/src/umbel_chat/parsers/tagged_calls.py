@@ -10,7 +10,7 @@ from umbel_chat.parsers.schema_types import STRING
 from umbel_chat.parsers.sink import Sink
 from umbel_chat.parsers.source import Source, Steps, collect, ignore
 
-NAME = re.compile(r"[^\s<>]+")
+NAME_END = re.compile(r"[\s<>]")
 PARAMETER_NAME = re.compile(r"""\s*(?:"([^"]*)"|'([^']*)'|(\S*))""")
 
 DIFFERENCES = (
@@ -70,7 +70,7 @@ def _read_call(
     if found == tags.start and not (yield from source.take(tags.call)):
         sink.content(found + source.kept())
         return ""
-    name, _ = yield from collect(lambda emit: source.run(NAME, emit))
+    name, _ = yield from collect(lambda emit: source.up_to(NAME_END, emit))
     name = name.strip("\"'")
     yield from source.space()
     # Models forget the bracket.

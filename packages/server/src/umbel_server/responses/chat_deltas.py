@@ -31,6 +31,9 @@ class ToolCallDelta(msgspec.Struct, omit_defaults=True, kw_only=True):
     function: FunctionDelta
 
 
+MORE_ARGUMENTS = b'"tool_calls":[{"index":%d,"function":{"arguments":%b}}]'
+
+
 class ChoiceDeltas:
     """Renders the deltas of one choice; clients put those of a call together by its index."""
 
@@ -45,8 +48,17 @@ class ChoiceDeltas:
 
         What was found of one call makes one entry, whatever number of events that was.
         """
-        if len(events) == 1 and type(events[0]) is ContentDelta:
-            return b'"content":%b' % encode(events[0].text)
+        if len(events) == 1:
+            event = events[0]
+            if isinstance(event, ContentDelta):
+                return b'"content":%b' % encode(event.text)
+            if isinstance(event, ReasoningDelta):
+                return b'"reasoning":%b' % encode(event.text)
+            if isinstance(event, ArgumentsDelta):
+                return MORE_ARGUMENTS % (self.calls - 1, encode(event.text))
+        return self._render_all(events) if events else b""
+
+    def _render_all(self, events: Sequence[OutputEvent]) -> bytes:
         reasoning: list[str] = []
         content: list[str] = []
         calls: list[ToolCallDelta] = []
