@@ -12,12 +12,13 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 from aiohttp import web
 
 from umbel_chat import TemplateLimits, chat
+from umbel_chat.parsers import REASONING_FORMATS, TOOL_FORMATS, ReasoningFormat, ToolFormat
 from umbel_server import ServerOptions, connections, errors
 from umbel_server.flags import make_parser
 from umbel_server.requests import body, faults, limits, shared
@@ -25,6 +26,8 @@ from umbel_server.requests.chat import ChatCompletionRequest
 from umbel_server.requests.completion import CompletionRequest
 from umbel_text import bad_words, sampling, truncation
 from umbel_text.grammars import assembly
+
+FormatT = TypeVar("FormatT", ToolFormat, ReasoningFormat)
 
 ROOT = Path(__file__).resolve().parent.parent
 MIB = 1024 * 1024
@@ -223,6 +226,52 @@ def _constraint_limits() -> Iterator[tuple[str, str, str, str]]:
     yield "such processes at once", f"{own.at_once}", "they wait", ""
 
 
+def tool_format_rows() -> Iterator[str]:
+    """Describe every format of tool calls."""
+    for form in _distinct(TOOL_FORMATS):
+        yield from _described(form)
+        # The example may have a fence of its own.
+        yield from ("", "````text", form.example, "````", "", _enforced(form))
+        yield from _differences(form)
+
+
+def reasoning_format_rows() -> Iterator[str]:
+    """Describe every format of reasoning."""
+    for form in _distinct(REASONING_FORMATS):
+        yield from _described(form)
+        yield from _differences(form)
+
+
+def _distinct(formats: Mapping[str, FormatT]) -> list[FormatT]:
+    return sorted(
+        {id(form): form for form in formats.values()}.values(), key=lambda form: form.names
+    )
+
+
+def _described(form: ToolFormat | ReasoningFormat) -> Iterator[str]:
+    first, *others = (f"`{name}`" for name in form.names)
+    yield f"### {first}"
+    if others:
+        yield f"\nAlso called {' and '.join(others)}."
+    yield f"\n{form.summary}"
+    yield f"\nModels: {', '.join(form.models)}."
+
+
+def _enforced(form: ToolFormat) -> str:
+    if form.grammar is not None:
+        return "Required calls are enforced in this form."
+    if form.forced_as_json:
+        return "Required calls are enforced, and read, as JSON instead."
+    return "Required calls are not enforced."
+
+
+def _differences(form: ToolFormat | ReasoningFormat) -> Iterator[str]:
+    if form.differences:
+        yield "\nOther than in vLLM:\n"
+        yield from (f"- {difference}" for difference in form.differences)
+    yield ""
+
+
 class Table(NamedTuple):
     """A table: its document, its name, and where its lines come from."""
 
@@ -236,6 +285,8 @@ TABLES = (
     Table("docs/security.md", "limits", limit_rows),
     Table("docs/compatibility.md", "fields", field_rows),
     Table("docs/compatibility.md", "differences", difference_rows),
+    Table("docs/parsers.md", "tool formats", tool_format_rows),
+    Table("docs/parsers.md", "reasoning formats", reasoning_format_rows),
 )
 
 
