@@ -8,7 +8,7 @@ TEXT = "It is sunny, and {warm}."
 CALL = ("get_weather", {"city": "Paris"})
 REASONING = "The user wants {to know}.\n\nI see."
 NESTED = {"after": "1", "or": [{"n": [None, False, 2]}, {}, []]}
-ODD = '\n Zürich 東京 🎉\n"a" \\ \\n {"b": <c>} \'d\' é, '
+ODD = '\n Zürich 東京 🎉\n"a" \\ \\n "}]{["}} {"b": <c> \'d\' é, '
 
 ANSWERS = (
     Transcript("text", "", content=TEXT),
