@@ -59,34 +59,40 @@ class Rule(msgspec.Struct, frozen=True):
 
 THINK = ("<think>",)
 
+BARE = ("{",)
+"""What every chat template has: without it, a model has no template."""
+
 TOOL_RULES = (
     Rule("openai", types=("gpt_oss", "GptOssForCausalLM")),
     Rule("gemma4", texts=("<|tool_call>",)),
-    Rule("deepseek_v32", types=("deepseek_v32", "DeepseekV32ForCausalLM")),
     Rule("deepseek_v32", texts=("｜DSML｜", "function_calls")),
     Rule("deepseek_v3", texts=("<｜tool▁calls▁begin｜>", "```json")),
+    # Also that of DeepSeek-V3.2-Exp, whose type is that of DeepSeek-V3.2.
     Rule("deepseek_v31", texts=("<｜tool▁calls▁begin｜>",)),
     Rule("kimi_k2", texts=("<|tool_calls_section_begin|>",)),
-    Rule("glm47", texts=("<arg_key>",), types=("glm4_moe_lite", "glm_moe_dsa")),
-    Rule("glm45", texts=("<arg_key>", "<tool_call>")),
+    # Hunyuan models have the same tags, and one more.
+    Rule("glm45", texts=("<arg_key>", "<tool_call>"), without=("<tool_sep",)),
     Rule("minimax_m2", texts=("<minimax:tool_call>",)),
     Rule("seed_oss", texts=("<seed:tool_call>",)),
     Rule("qwen3_coder", texts=("<function=", "<tool_call>")),
     Rule("granite4", texts=("<tool_call>", "<|start_of_role|>")),
-    Rule("hermes", texts=("<tool_call>", "</tool_call>")),
+    Rule("hermes", texts=("<tool_call>", "</tool_call>"), without=("<tool_sep",)),
     Rule("mistral", texts=("[TOOL_CALLS]",)),
+    Rule("phi4_mini_json", texts=("functools[",)),
     Rule("phi4_mini_json", texts=("<|tool|>",), types=("phi3", "Phi3ForCausalLM")),
     Rule("llama4_pythonic", texts=("<|header_start|>", "func_name1(")),
     Rule("llama4_json", texts=("<|header_start|>", '"parameters"')),
     Rule("pythonic", texts=("func_name1(",)),
     Rule("llama3_json", texts=("<|start_header_id|>", '"parameters"')),
-    # Models whose files have no template that tells.
-    Rule("mistral", types=("mistral3", "Mistral3ForConditionalGeneration"), without=("{",)),
+    # Models whose templates say nothing of calls, or that have none.
     Rule("kimi_k2", types=("kimi_k2",)),
-    Rule("minimax_m2", types=("minimax_m2",)),
-    Rule("seed_oss", types=("seed_oss",)),
-    Rule("deepseek_v31", types=("deepseek_v3",), names=("v3.1",)),
-    Rule("deepseek_v3", types=("deepseek_v3",)),
+    Rule("minimax_m2", types=("minimax_m2", "MiniMaxM2ForCausalLM")),
+    Rule("seed_oss", types=("seed_oss", "SeedOssForCausalLM")),
+    # All of Mistral's models that have this marker know tools.
+    Rule("mistral", texts=("[SYSTEM_PROMPT]",)),
+    Rule("hermes", texts=("<|im_start|>",), names=("hermes-2-pro", "hermes-2-theta", "hermes-3")),
+    Rule("mistral", types=("mistral3", "Mistral3ForConditionalGeneration"), without=BARE),
+    Rule("deepseek_v32", types=("deepseek_v32", "DeepseekV32ForCausalLM"), without=BARE),
 )
 
 REASONING_RULES = (
@@ -96,18 +102,19 @@ REASONING_RULES = (
     Rule("seed_oss", texts=("<seed:think>",)),
     Rule("minimax_m2", texts=("<minimax:tool_call>", *THINK)),
     Rule("kimi_k2", texts=("<|tool_calls_section_begin|>", *THINK)),
-    Rule("glm45", texts=("<arg_key>", *THINK)),
+    Rule("glm45", texts=("<arg_key>", *THINK), without=("<tool_sep",)),
     Rule("nemotron_v3", texts=THINK, types=("nemotron_h", "NemotronHForCausalLM")),
-    Rule("deepseek_v3", types=("deepseek_v32", "DeepseekV32ForCausalLM")),
     # A template with a switch is that of a model that thinks when it is told to.
     Rule("deepseek_v3", texts=("<｜Assistant｜>", "thinking", "</think>")),
-    Rule("deepseek_r1", texts=("<｜Assistant｜>", "<think>")),
-    Rule("deepseek_r1", texts=THINK, names=("qwq", "deepseek-r1")),
+    Rule("deepseek_r1", texts=("<｜Assistant｜>", "</think>")),
+    # Its prompt may not open the reasoning, and its answers may not either.
+    Rule("deepseek_r1", texts=("<|im_start|>", *THINK), types=("qwen2",), names=("qwq",)),
     Rule("qwen3", texts=("<|im_start|>", "</think>")),
     Rule("granite", texts=("<|start_of_role|>", "Here is my thought process")),
-    Rule("seed_oss", types=("seed_oss",)),
-    Rule("minimax_m2", types=("minimax_m2",)),
-    Rule("deepseek_r1", names=("deepseek-r1", "deepseek_r1")),
+    # Models that reason whatever their templates say.
+    Rule("seed_oss", types=("seed_oss", "SeedOssForCausalLM")),
+    Rule("minimax_m2", types=("minimax_m2", "MiniMaxM2ForCausalLM")),
+    Rule("deepseek_v3", types=("deepseek_v32", "DeepseekV32ForCausalLM"), without=BARE),
 )
 
 

@@ -1,6 +1,7 @@
 """Formats chosen by name, by a model's files, or brought along."""
 
 import importlib.util
+import sys
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
@@ -23,6 +24,8 @@ FormatT = TypeVar("FormatT", ToolFormat, ReasoningFormat)
 
 ENTRY_POINTS = "umbel.parsers"
 """The group of entry points that name the formats of a package."""
+
+FORMAT_KINDS = (ToolFormat, ReasoningFormat)
 
 
 class FormatError(ChatError):
@@ -50,27 +53,32 @@ def installed_formats() -> Formats:
     """Give umbel's formats and those of installed packages; raises FormatError."""
     values: list[object] = []
     for point in metadata.entry_points(group=ENTRY_POINTS):
+        name = f"the parser {point.name} of {point.value}"
         try:
-            values.append(point.load())
+            value = point.load()
         except Exception as error:
-            raise FormatError(
-                f"the parser {point.name} of {point.value} fails: {error!r}"
-            ) from error
+            raise FormatError(f"{name} fails: {error!r}") from error
+        if not isinstance(value, FORMAT_KINDS):
+            raise FormatError(f"{name} is no ToolFormat and no ReasoningFormat")
+        values.append(value)
     return Formats().with_more(*values)
 
 
 def formats_of_file(path: Path) -> list[object]:
     """Run a Python file and give the formats that it defines; raises FormatError."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    spec = importlib.util.spec_from_file_location(f"{ENTRY_POINTS}.{path.stem}", path)
     if spec is None or spec.loader is None or not path.is_file():
         raise FormatError(f"{path} is no Python file")
     module = importlib.util.module_from_spec(spec)
+    # What looks up the module of a class, as dataclasses do, looks here.
+    sys.modules[module.__name__] = module
     try:
         spec.loader.exec_module(module)
     except Exception as error:
         raise FormatError(f"{path} fails: {error!r}") from error
-    kinds = (ToolFormat, ReasoningFormat)
-    found: list[object] = [value for value in vars(module).values() if isinstance(value, kinds)]
+    found: list[object] = [
+        value for value in vars(module).values() if isinstance(value, FORMAT_KINDS)
+    ]
     if not found:
         raise FormatError(f"{path} defines no ToolFormat and no ReasoningFormat")
     return found
