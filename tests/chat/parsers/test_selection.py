@@ -47,21 +47,23 @@ def module_with(names: str, summary: str = "Mine.") -> str:
 @pytest.mark.parametrize("name", TOOL_FORMATS)
 def test_a_name_chooses_its_format_whatever_the_model_is(name: str) -> None:
     choice = choose_tool_format(name, Formats(), PLAIN)
-    assert choice == Choice(TOOL_FORMATS[name], "as asked")
+    assert choice == Choice(TOOL_FORMATS[name], "as asked", name)
 
 
 @pytest.mark.parametrize("name", REASONING_FORMATS)
 def test_a_name_chooses_its_way_of_reasoning(name: str) -> None:
     choice = choose_reasoning_format(name, Formats(), PLAIN)
-    assert choice == Choice(REASONING_FORMATS[name], "as asked")
+    assert choice == Choice(REASONING_FORMATS[name], "as asked", name)
 
 
 @pytest.mark.parametrize("name", ["auto", "Auto", "AUTO"])
 def test_auto_asks_the_files_of_the_model(name: str) -> None:
     tool = choose_tool_format(name, Formats(), QWEN3)
-    assert tool == Choice(TOOL_FORMATS["hermes"], "its chat template has '<tool_call>'")
+    assert tool == Choice(TOOL_FORMATS["hermes"], "its chat template has '<tool_call>'", "hermes")
     reasoning = choose_reasoning_format(name, Formats(), QWEN3)
-    assert reasoning == Choice(REASONING_FORMATS["qwen3"], "its chat template has '<|im_start|>'")
+    assert reasoning == Choice(
+        REASONING_FORMATS["qwen3"], "its chat template has '<|im_start|>'", "qwen3"
+    )
 
 
 def test_auto_finds_nothing_where_nothing_tells() -> None:

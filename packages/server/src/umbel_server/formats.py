@@ -21,8 +21,6 @@ from umbel_text.tokenizer import read_json
 
 SettingsT = TypeVar("SettingsT", bound=FrontendSettings)
 
-NONE = "none"
-
 
 def with_formats(settings: SettingsT, folder: Path, tokenizer_folder: Path) -> SettingsT:
     """Fill in the names of the parsers, and tell which they are and why.
@@ -42,11 +40,11 @@ def with_formats(settings: SettingsT, folder: Path, tokenizer_folder: Path) -> S
     reasoning = choose_reasoning_format(settings.reasoning_parser, formats, facts)
     for kind, choice in (("tool call parser", tool), ("reasoning parser", reasoning)):
         if choice.format is not None:
-            say(f"{kind}: {choice.format.names[0]} ({choice.reason})")
+            say(f"{kind}: {choice.name} ({choice.reason})")
     return msgspec.structs.replace(
         settings,
-        tool_call_parser=NONE if tool.format is None else tool.format.names[0],
-        reasoning_parser=NONE if reasoning.format is None else reasoning.format.names[0],
+        tool_call_parser=tool.name,
+        reasoning_parser=reasoning.name,
     )
 
 

@@ -20,7 +20,7 @@ from umbel_engine import Engine, EngineClient, EngineOptions, EngineProcess, Eng
 from umbel_llm import AdmissionLimits, Counters, Llm, LlmMetrics
 from umbel_server.app import create_app
 from umbel_server.errors import OptionError
-from umbel_server.formats import NONE, formats_of, with_formats
+from umbel_server.formats import formats_of, with_formats
 from umbel_server.listening import announce, listening_socket, serving
 from umbel_server.logs import repeat_engine, report_engine, say
 from umbel_server.memory import settle
@@ -176,7 +176,7 @@ def engine_reasoning_parser(settings: ServeSettings) -> str | None:
     With it, the engine lets structured outputs begin where reasoning ends, and limits its length.
     """
     name = settings.reasoning_parser
-    return name if name != NONE and name in REASONING_FORMATS else None
+    return name if name in REASONING_FORMATS else None
 
 
 def engine_python(given: Path | None) -> Path:

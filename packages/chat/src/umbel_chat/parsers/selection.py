@@ -22,6 +22,9 @@ from umbel_chat.parsers.registry import REASONING_FORMATS, TOOL_FORMATS
 
 FormatT = TypeVar("FormatT", ToolFormat, ReasoningFormat)
 
+NONE = "none"
+"""The name of no format."""
+
 ENTRY_POINTS = "umbel.parsers"
 """The group of entry points that name the formats of a package."""
 
@@ -85,10 +88,11 @@ def formats_of_file(path: Path) -> list[object]:
 
 
 class Choice(msgspec.Struct, Generic[FormatT], frozen=True):
-    """A format, None when nothing is to be looked for, and why."""
+    """A format, by the name that it was found under, and why; None when nothing is looked for."""
 
     format: FormatT | None
     reason: str
+    name: str = NONE
 
 
 def choose_tool_format(name: str, formats: Formats, facts: ModelFacts) -> Choice[ToolFormat]:
@@ -114,14 +118,14 @@ def _choose(
 
     Raises FormatError for a name that is not known.
     """
-    if name.lower() == "none":
+    if name.lower() == NONE:
         return Choice(None, "as asked")
     if name.lower() == "auto":
         found = detect(rules, facts)
         if found is None:
             return Choice(None, "nothing tells of one")
-        return Choice(formats[found[0]], found[1])
+        return Choice(formats[found[0]], found[1], found[0])
     if name not in formats:
         known = ", ".join(sorted(formats))
         raise FormatError(f"there is no {kind} {name!r}; there are auto, none, {known}")
-    return Choice(formats[name], "as asked")
+    return Choice(formats[name], "as asked", name)
