@@ -16,7 +16,9 @@ from umbel_chat.parsers.registry import REASONING_FORMATS, TOOL_FORMATS
 # What tells in the templates that the models come with.
 CHATML = "{{ '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>' }}"
 QWEN_TOOLS = CHATML + '<tool_call>\\n{"name": <name>, "arguments": <arguments>}\\n</tool_call>'
-QWEN_THINK = QWEN_TOOLS + "{{ '<think>\\n' + message.reasoning_content + '\\n</think>' }}"
+QWEN_HISTORY = QWEN_TOOLS + "{{ '<think>\\n' + message.reasoning_content + '\\n</think>' }}"
+QWEN_THINK = QWEN_HISTORY + "{% if enable_thinking is defined and enable_thinking is false %}"
+QWEN_ALWAYS = QWEN_HISTORY + "{{ '<|im_start|>assistant\\n<think>\\n' }}"
 QWEN_XML = CHATML + "<tool_call>\\n<function={{ name }}>\\n<parameter={{ key }}></tool_call>"
 LLAMA2 = "{{ '[INST] ' + message.content + ' [/INST]' }}"
 LLAMA3 = "{{ '<|start_header_id|>' + message.role + '<|end_header_id|>' }}"
@@ -72,6 +74,8 @@ class Model(NamedTuple):
 MODELS = (
     Model("Qwen/Qwen2.5-7B-Instruct", "qwen2", "Qwen2ForCausalLM", QWEN_TOOLS, "hermes", None),
     Model("Qwen/Qwen3-8B", "qwen3", "Qwen3ForCausalLM", QWEN_THINK, "hermes", "qwen3"),
+    Model("Qwen/a-model", "qwen3", "Qwen3ForCausalLM", QWEN_HISTORY, "hermes", None),
+    Model("/models/thinks", "qwen3", "Qwen3ForCausalLM", QWEN_ALWAYS, "hermes", "qwen3"),
     Model("/models/q3", "qwen3_moe", "Qwen3MoeForCausalLM", QWEN_THINK, "hermes", "qwen3"),
     Model(
         "Qwen/Qwen3-Next-80B-A3B-Instruct",
@@ -84,7 +88,7 @@ MODELS = (
     Model(
         "Qwen/Qwen3.5-35B-A3B",
         *("qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration"),
-        *(QWEN_XML + "<think>\n\n</think>", "qwen3_coder", "qwen3"),
+        *(QWEN_XML + "<think>\n\n</think>{% if enable_thinking %}", "qwen3_coder", "qwen3"),
     ),
     Model("Qwen/QwQ-32B", "qwen2", "Qwen2ForCausalLM", QWEN_THINK, "hermes", "deepseek_r1"),
     Model("/models/local", "qwen2", "Qwen2ForCausalLM", QWEN_THINK, "hermes", "qwen3"),

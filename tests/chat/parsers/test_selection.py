@@ -21,7 +21,7 @@ QWEN3 = ModelFacts(
     "Qwen/Qwen3-8B",
     "qwen3",
     ("Qwen3ForCausalLM",),
-    "<|im_start|><think></think><tool_call></tool_call>",
+    "<|im_start|><think></think><tool_call></tool_call>{% if enable_thinking %}",
 )
 PLAIN = ModelFacts("HuggingFaceTB/SmolLM2-135M-Instruct", "llama", (), "<|im_start|>")
 

@@ -169,7 +169,7 @@ class ChatLlm:
             return True
         if self.parsers is None or self.parsers.reasoning is None:
             return None
-        return plan.state == "closed"
+        return plan.state in ("closed", "off")
 
     def _sampling(self, request: ChatRequest) -> SamplingOptions:
         """Give how to sample so that parsers see markers, and calls are made that must be."""

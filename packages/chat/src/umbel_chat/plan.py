@@ -58,9 +58,7 @@ def plan_answer(
 ) -> AnswerPlan:
     """Plan how to read the answers to a prompt."""
     state = parsers.prompt_state(prompt_token_ids)
-    if state == "unsaid" and any(
-        template_arguments.get(name) is False for name in THINKING_ARGUMENTS
-    ):
+    if state == "unsaid" and not _may_reason(parsers, template_arguments):
         state = "off"
     tool_format, tools, choice = parsers.tool, request.tools, request.tool_choice
     if tool_format is None or not tools or choice == "none":
@@ -72,3 +70,12 @@ def plan_answer(
     rules = AnswerRules(request.include_reasoning, most_calls, tool_format.call_ids)
     schemas = {tool.name: tool.parameters or NO_SCHEMA for tool in tools}
     return AnswerPlan(state, schemas, forced, rules)
+
+
+def _may_reason(parsers: ModelParsers, template_arguments: Mapping[str, object]) -> bool:
+    """Say whether a request lets a model reason whose prompt tells nothing."""
+    asked = [template_arguments.get(name) for name in THINKING_ARGUMENTS]
+    if any(value is False for value in asked):
+        return False
+    on_request = parsers.reasoning is not None and parsers.reasoning.on_request
+    return not on_request or any(asked)

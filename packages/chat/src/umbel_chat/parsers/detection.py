@@ -109,7 +109,10 @@ REASONING_RULES = (
     Rule("deepseek_r1", texts=("<｜Assistant｜>", "</think>")),
     # Its prompt may not open the reasoning, and its answers may not either.
     Rule("deepseek_r1", texts=("<|im_start|>", *THINK), types=("qwen2",), names=("qwq",)),
-    Rule("qwen3", texts=("<|im_start|>", "</think>")),
+    # One that only takes reasoning out of the history is that of a model that does not reason:
+    # were it taken for one, its structured outputs would wait for an end of reasoning for ever.
+    Rule("qwen3", texts=("<|im_start|>", "</think>", "enable_thinking")),
+    Rule("qwen3", texts=("<|im_start|>", "assistant\\n<think>")),
     Rule("granite", texts=("<|start_of_role|>", "Here is my thought process")),
     # Models that reason whatever their templates say.
     Rule("seed_oss", types=("seed_oss", "SeedOssForCausalLM")),

@@ -50,7 +50,8 @@ class ReasoningFormat(msgspec.Struct, frozen=True, kw_only=True):
     `start` and `end` stand around it; `label` is text after the former that belongs to it, and
     `other_starts` and `other_ends` are how some models write them instead.  `begins_open` says that
     an answer whose prompt tells nothing begins with reasoning, even without the first marker.
-    `interrupts` says that a tool call ends reasoning without a marker.  Where reasoning
+    `interrupts` says that a tool call ends reasoning without a marker, `on_request` that there is
+    none unless a request asks for it.  Where reasoning
     does not stand before the answer, but among its parts, `parse` reads an answer as a whole, and
     `markers` are all that may be tokens.
     """
@@ -63,6 +64,7 @@ class ReasoningFormat(msgspec.Struct, frozen=True, kw_only=True):
     other_ends: tuple[str, ...] = ()
     begins_open: bool = True
     interrupts: bool = False
+    on_request: bool = False
     trims_reasoning: bool = False
     parse: Parse | None = None
     markers: tuple[str, ...] = ()

@@ -97,6 +97,7 @@ GEMMA4_REASONING = ReasoningFormat(
     begins_open=False,
     interrupts=True,
     trims_reasoning=True,
+    on_request=True,
     summary="`<|channel>thought` and `<channel|>`; a call ends it, too.",
     models=("Gemma 4",),
 )

@@ -25,6 +25,7 @@ GRANITE = ReasoningFormat(
     other_starts=("Here's my thought process:",),
     other_ends=("Here's my response:",),
     begins_open=False,
+    on_request=True,
     summary="`Here is my thought process:` and `Here is my response:`, also with `Here's`.",
     models=("Granite 3.2",),
     differences=("Reasoning that is cut off is reasoning; without a stream, vLLM gives content.",),
