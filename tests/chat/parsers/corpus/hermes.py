@@ -118,6 +118,20 @@ HERMES = Corpus(
             differs=CUT,
         ),
         Transcript(
+            "two calls between one pair of tags",
+            '<tool_call>\n{"name": "get_time", "arguments": {}}\n{"name": "get_weather", '
+            '"arguments": {"city": "Rome"}}\n</tool_call>',
+            calls=(("get_time", {}), ("get_weather", {"city": "Rome"})),
+            differs="vLLM gives the text of both, or one of them",
+        ),
+        Transcript(
+            "text after the call, between the tags",
+            '<tool_call>{"name": "get_time", "arguments": {}} as asked</tool_call>',
+            content="as asked",
+            calls=(("get_time", {}),),
+            differs="vLLM gives the text of the call when it does not stream",
+        ),
+        Transcript(
             "a call that is cut off in its name",
             'Wait. <tool_call>\n{"name": "get_wea',
             content='Wait. <tool_call>\n{"name": "get_wea',

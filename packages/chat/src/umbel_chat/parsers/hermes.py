@@ -18,24 +18,33 @@ def read_hermes(source: Source, sink: Sink, tools: Schemas) -> Steps[None]:
 def json_call_between(source: Source, sink: Sink, start: str, end: str) -> Steps[None]:
     """Read a call in JSON whose start marker was read, and past its end marker.
 
-    What is no call is content, its markers included.
+    Models may write several calls there.  What is no call is content, and so are its markers.
     """
-    call = JsonCall(sink)
+    calls = 0
 
-    def read(part: Source) -> Steps[str]:
-        part.keep()
-        yield from call.read(part)
-        if call.is_started:
-            yield from part.rest(ignore)
-            return ""
-        yield from part.rest(ignore)
-        return start + part.kept()
+    def read(part: Source) -> Steps[str | None]:
+        """Read the calls; gives the text after them, None if the last one is not complete."""
+        nonlocal calls
+        while True:
+            part.keep()
+            call = JsonCall(sink)
+            yield from call.read(part)
+            if not call.is_started or not call.is_complete:
+                yield from part.rest(ignore)
+                return None if call.is_started else part.kept()
+            sink.end_call()
+            calls += 1
+            yield from part.space()
 
     text, found = yield from within(source, (end,), read)
-    if not call.is_started:
-        sink.content(text + (found or ""))
-    elif found is not None or call.is_complete:
-        sink.end_call()
+    if text is None:
+        if found is not None:
+            sink.end_call()
+    elif not calls:
+        sink.content(start + text + (found or ""))
+    elif text.strip("}] \n"):
+        # A bracket too many says nothing.
+        sink.content(text)
 
 
 HERMES = ToolFormat(
