@@ -153,6 +153,13 @@ async def test_both_modes_say_the_same_however_the_tokens_come(
     assert streamed(events, 2) == [expected] * 2
 
 
+async def test_a_call_without_arguments_after_one_with_arguments_has_none_of_them(serve, spell):
+    served = await serve(per_child(spell(PARIS + NO_ARGUMENTS)), tool_parser="hermes")
+    calls = [("get_weather", '{"city": "Paris"}'), ("get_time", "{}")]
+    answer = (await served.ask(tools=TOOLS)).json()
+    assert whole(answer["choices"][0]) == (None, None, calls, "tool_calls")
+
+
 async def test_a_call_that_a_limit_cut_off_ends_for_its_length(serve, spell):
     cut = PARIS[: PARIS.index('is"}')]
     served = await serve(per_child(spell(cut, finish="length")), tool_parser="hermes")
