@@ -199,6 +199,16 @@ async def test_without_tools_to_call_all_is_content(serve, spell, fields):
     assert streamed(events) == [(None, PARIS, [], "stop")]
 
 
+async def test_a_choice_of_null_leaves_it_to_the_model(serve, spell):
+    served = await serve(per_child(spell(PARIS)), tool_parser="hermes")
+    expected = (None, None, [("get_weather", '{"city": "Paris"}')], "tool_calls")
+    answer = (await served.ask(tools=TOOLS, tool_choice=None)).json()
+    assert whole(answer["choices"][0]) == expected
+    plain = await serve(per_child(spell(PARIS)))
+    answer = (await plain.ask(tools=TOOLS, tool_choice=None)).json()
+    assert whole(answer["choices"][0]) == (None, PARIS, [], "stop")
+
+
 async def test_a_marker_that_is_spelled_out_is_content(serve, tokenizer, spell):
     spelled = tokenizer.encode("<tool", add_special_tokens=False).ids
     spelled += tokenizer.encode("_call>", add_special_tokens=False).ids
