@@ -144,6 +144,14 @@ def test_a_stream_says_what_a_whole_answer_says(name, reference, given):
     assert said(whole) == said(stream)
 
 
+@pytest.mark.parametrize(
+    "name", ["chat: tools: no arguments", "chat: tools: no arguments, streamed"]
+)
+def test_a_call_without_arguments_has_an_empty_object(name, reference, given):
+    call = {"name": "now", "arguments": "{}"}
+    assert said(pair(name, reference, given)[1]) == [("", "", [call], "tool_calls")] * 2
+
+
 def test_every_row_has_a_recorded_answer_and_every_answer_a_row(reference):
     assert list(ROWS) == [name for rows in TABLE.values() for name in [row.name for row in rows]]
     assert sorted(ROWS) == sorted(reference)
