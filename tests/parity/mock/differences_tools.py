@@ -17,6 +17,7 @@ from .words import (
     but_for_words,
     changed_events,
     deltas_of_our_form,
+    ends_apart_from_calls,
     space_with_what_follows,
     without_empty_events,
 )
@@ -231,6 +232,12 @@ TOOL_DIFFERENCES = [
         "with arguments always.",
         streamed(r'"tool_calls":\[\{|"content":"[^"]*","reasoning"|"reasoning":null\}'),
         changed_events(deltas_of_our_form),
+    ),
+    Difference(
+        "Why a choice ended is not told in the event in which a call begins, of whose end a client would "
+        "not tell then.",
+        streamed(r'"tool_calls":\[\{"id"[^\n]*"finish_reason":"'),
+        changed_events(ends_apart_from_calls),
     ),
     Difference(
         "Space in the arguments of a call is sent as it comes.",

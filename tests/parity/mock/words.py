@@ -83,6 +83,30 @@ def space_with_what_follows(events):
     return kept
 
 
+def ends_apart_from_calls(events):
+    """Let events that begin a call not tell why a choice ended, but others after them."""
+    return [part for event in events for part in parts_of(event)]
+
+
+def parts_of(event):
+    choices = event["choices"]
+    if not choices or choices[0]["finish_reason"] is None or not begins_call(choices[0]["delta"]):
+        return [event]
+    (choice,) = choices
+    only_at_the_end = ("stop_reason", "weight_versions")
+    beginning = {name: value for name, value in choice.items() if name not in only_at_the_end}
+    begun = {name: value for name, value in event.items() if name != "system_fingerprint"}
+    ended = {"delta": {}, "logprobs": None, "token_ids": [] if choice["token_ids"] else None}
+    return [
+        {**begun, "choices": [{**beginning, "finish_reason": None}]},
+        {**event, "choices": [{**choice, **ended}]},
+    ]
+
+
+def begins_call(delta):
+    return any("id" in call for call in delta.get("tool_calls", ()))
+
+
 def but_for_words(vllm, umbel):
     """Compare all but what is said, and whether that ends with calls."""
     return unsaid(vllm), unsaid(umbel)
