@@ -37,8 +37,9 @@ from umbel_text import TextLlm, load_text_model
 
 from .commands import run, umbel
 from .generating import generating
+from .spelling import spell
 
-__all__ = ["generating", "run", "umbel"]
+__all__ = ["generating", "run", "spell", "umbel"]
 """Fixtures that are defined elsewhere."""
 
 ON_BOTH_LOOPS = {

@@ -14,6 +14,7 @@ from pathlib import Path
 from umbel_engine.sample_model import prepare_sample_model, user_cache
 
 from . import environment, outcomes
+from .scenario import write_scenario
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -121,6 +122,7 @@ def settings_of(run, plan, folder, report):
         "models": plan["models"],
         "fresh": run.get("fresh", []),
         "logs": str(logs),
+        "scenario": str(write_scenario(folder / "scenario.json", prepare_sample_model())),
         "report": str(report),
     }
 

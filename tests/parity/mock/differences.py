@@ -36,7 +36,7 @@ def worded_by_pydantic(row, vllm):
     """Choose faults whose words are those of vLLM's libraries."""
     told_otherwise = re.search(
         r"'type': '(json_invalid|dataclass_type|value_error)'"
-        r"|body\.(messages\.0|response_format)\.",
+        r"|body\.(messages\.\d|response_format|tool_choice|0)\.",
         vllm.text,
     )
     return vllm.status == 400 and "'msg': " in vllm.text and told_otherwise is None
@@ -154,17 +154,16 @@ def more_said(vllm, umbel):
     return vllm, umbel._replace(text="".join(f"data: {event}\n\n" for event in kept))
 
 
+def changed_wire(change):
+    """Rewrite what vLLM asks the engine for a sample."""
+    return lambda vllm, umbel: (vllm._replace(wire=[change(one) for one in vllm.wire]), umbel)
+
+
 def changed_params(change):
     """Rewrite the sampling parameters that vLLM sends."""
-
-    def settle(vllm, umbel):
-        wire = [
-            {**sample, "sampling_params": change(dict(sample["sampling_params"]))}
-            for sample in vllm.wire
-        ]
-        return vllm._replace(wire=wire), umbel
-
-    return settle
+    return changed_wire(
+        lambda sample: {**sample, "sampling_params": change(dict(sample["sampling_params"]))}
+    )
 
 
 def wrapped_seed(params):
@@ -319,7 +318,8 @@ DIFFERENCES = [
     Difference(
         "A chat that streams has no place for log-probabilities of the prompt: none are asked for.",
         named(
-            r"chat: ((continued and echoed|echo of a question|echo with logprobs), streamed"
+            r"chat: ((continued and echoed|echo of a question|echo with logprobs"
+            r"|tools: (thinking, )?echo), streamed"
             r"|a role by default, echoed|no prompt logprobs in a stream)"
         ),
         changed_params(no_prompt_logprobs),
@@ -344,6 +344,15 @@ MEANT = {
 }
 """What the engine takes where a sampling parameter is not sent (vllm/sampling_params.py)."""
 
+MEANT_IN_TAGS = {
+    "style": "json",
+    "any_order": False,
+    "max_whitespace_cnt": None,
+    "excludes": [],
+    "at_least_one": False,
+}
+"""What xgrammar takes where a structural tag does not say it."""
+
 UNREAD = {
     "n": "every child is sent with 1",
     "stop": "stop strings are matched in the frontend",
@@ -361,6 +370,14 @@ UNREAD = {
 """Sampling parameters that the engine does not look at, with what they are for."""
 
 
+def without_defaults(node):
+    return {
+        key: value
+        for key, value in node.items()
+        if key not in MEANT_IN_TAGS or value != MEANT_IN_TAGS[key]
+    }
+
+
 def asked(sample):
     """Give what the engine is asked for a sample, as it understands it."""
     params = {**MEANT, **sample.get("sampling_params", {})}
@@ -372,5 +389,9 @@ def asked(sample):
     for key in ("structured_outputs", "repetition_detection"):
         if params.get(key) is not None:
             params[key] = {name: item for name, item in params[key].items() if item}
+    tag = (params.get("structured_outputs") or {}).get("structural_tag")
+    if tag is not None:
+        form = json.loads(tag, object_hook=without_defaults)
+        params["structured_outputs"] = {**params["structured_outputs"], "structural_tag": form}
     params = {key: value for key, value in sorted(params.items()) if key not in UNREAD}
     return {**sample, "sampling_params": params}

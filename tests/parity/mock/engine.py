@@ -10,7 +10,7 @@ from umbel_engine.mock import DEFAULT_READY, MockEngine, MockStep, child_index
 from umbel_engine.mock_script import made_up_scores
 from umbel_engine.wire import PrefillStats, RequestFault
 
-from .model import MESSAGE_END, build_tokenizer
+from .model import MARKERS, MESSAGE_END, build_tokenizer
 
 MAX_MODEL_LEN = 512
 
@@ -19,7 +19,7 @@ CANDIDATES = range(300, 308)
 
 READY = msgspec.structs.replace(DEFAULT_READY, max_model_len=MAX_MODEL_LEN)
 
-_tokenizer = build_tokenizer()
+_tokenizer = build_tokenizer(MARKERS)
 
 
 class Answer(NamedTuple):

@@ -1,11 +1,14 @@
-"""A model without weights: a tokenizer of a few words, a chat template, and configurations."""
+"""Models without weights: a tokenizer of a few words, a chat template, and configurations."""
 
 import json
 
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|end|>", "<|pause|>")
 END_OF_TEXT, MESSAGE_START, MESSAGE_END, END, PAUSE = range(5)
+
+MARKERS = ("<think>", "</think>", "<tool_call>", "</tool_call>")
+"""What a model that calls tools and reasons has besides; they are not special."""
 
 FIRST_BYTE = 10
 """Every byte is a token, from here on."""
@@ -50,13 +53,36 @@ TEMPLATE = """\
 {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
 {% endif %}"""
 
+TOOLS_TEMPLATE = """\
+{%- if tools %}<|im_start|>system
+{% for tool in tools %}{{ tool | tojson }}
+{% endfor %}<|im_end|>
+{% endif -%}
+{% for message in messages %}<|im_start|>{{ message.role }}
+{% if message.reasoning %}<think>
+{{ message.reasoning }}
+</think>
+
+{% endif %}{{ message.content or "" }}{% for call in message.tool_calls or [] %}
+<tool_call>
+{"name": {{ call.function.name | tojson }}, "arguments": {{ call.function.arguments | tojson }}}
+</tool_call>{% endfor %}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% if enable_thinking is defined %}{% if enable_thinking %}<think>
+{% else %}<think>
+
+</think>
+
+{% endif %}{% endif %}{% endif %}"""
+"""The template of a model that calls tools and reasons."""
+
 ENDS = [MESSAGE_END, END]
 """The first one ends a message by the tokenizer's word, the second by the generation config's."""
 
 
-def build_tokenizer():
+def build_tokenizer(markers=()):
     """Build a byte-level BPE in which every byte is a token, and so are the words."""
-    vocabulary = {token: token_id for token_id, token in enumerate(SPECIAL_TOKENS)}
+    vocabulary = {token: token_id for token_id, token in enumerate((*SPECIAL_TOKENS, *markers))}
     for offset, character in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet())):
         vocabulary[character] = FIRST_BYTE + offset
     merges = []
@@ -76,19 +102,27 @@ def build_tokenizer():
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens(list(SPECIAL_TOKENS))
+    tokenizer.add_tokens([AddedToken(text, normalized=False) for text in markers])
     return tokenizer
 
 
-def write_model(folder):
+def write_models(folder):
+    """Write the models of all servers, by the names of their folders in this one."""
+    write_model(folder / "plain" / "parity", TEMPLATE)
+    write_model(folder / "tools" / "parity", TOOLS_TEMPLATE, MARKERS)
+    return folder
+
+
+def write_model(folder, template, markers=()):
     """Write all that a server reads of a model, weights excluded."""
     folder.mkdir(parents=True, exist_ok=True)
-    build_tokenizer().save(str(folder / "tokenizer.json"))
+    build_tokenizer(markers).save(str(folder / "tokenizer.json"))
     files = {
         "tokenizer_config.json": {
             "tokenizer_class": "PreTrainedTokenizerFast",
             "eos_token": SPECIAL_TOKENS[MESSAGE_END],
             "model_max_length": 8192,
-            "chat_template": TEMPLATE,
+            "chat_template": template,
         },
         "config.json": {
             "model_type": "llama",
@@ -105,4 +139,3 @@ def write_model(folder):
     }
     for name, content in files.items():
         (folder / name).write_text(json.dumps(content))
-    return folder

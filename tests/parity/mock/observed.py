@@ -17,7 +17,7 @@ TIMES = "time_to_first_token_ms|generation_time_ms|queue_time_ms|mean_itl_ms|tok
 
 OWN_VALUES = (
     (
-        r'"(id|request_id)": ?"((?:chatcmpl|cmpl|generate-tokens|modelperm)-)[0-9a-f]{16,32}((?:-\d+)?)"',
+        r'"(id|request_id)": ?"((?:chatcmpl|chatcmpl-tool|cmpl|generate-tokens|modelperm)-)[0-9a-f]{16,32}((?:-\d+)?)"',
         r'"\1":"\2ID\3"',
     ),
     (r'"created": ?\d{10}\b', '"created":0'),

@@ -24,7 +24,7 @@ from umbel_engine.sample_model import user_cache
 
 from . import recorded
 from .driver import Driver, RowError
-from .model import write_model
+from .model import write_models
 from .servers import ServerError, vllm
 from .table import TABLE
 
@@ -123,13 +123,13 @@ async def record(reference, wanted, answers):
     """Record rows, one server after the other; gives what went wrong."""
     failures = []
     with tempfile.TemporaryDirectory() as folder:
-        model = write_model(Path(folder) / "parity")
+        models = write_models(Path(folder))
         for group in dict.fromkeys(row.server for _, row in wanted):
             print(f"starting the server {group!r}")
             rows = [(name, row) for name, row in wanted if row.server == group]
             try:
                 async with (
-                    vllm(group, model, reference) as (base, engine),
+                    vllm(group, models, reference) as (base, engine),
                     Driver.connect(base, engine) as driver,
                 ):
                     for name, row in rows:

@@ -40,12 +40,25 @@ SERVERS = {
     "token-ids": ("--return-tokens-as-token-ids",),
     "tokenizer-info": ("--enable-tokenizer-info-endpoint",),
     "origins": ("--allowed-origins", '["http://here"]'),
+    "tools": ("--tool-call-parser", "hermes", "--enable-auto-tool-choice"),
+    "reasoning": (
+        *("--tool-call-parser", "hermes", "--enable-auto-tool-choice"),
+        *("--reasoning-parser", "deepseek_r1"),
+    ),
 }
 """The flags of every group of rows; they are the same for both servers."""
 
 
+MODEL_FOLDERS = {"tools": "tools", "reasoning": "tools"}
+"""The model of a group, where it is another than the plain one (`model.write_models`)."""
+
+
 FLAGS_OF_VLLM = ("--structured-outputs-config.backend", "xgrammar")
 """vLLM chooses a backend for each request; umbel has one for all, and this is its default."""
+
+
+FLAGS_OF_UMBEL = {"tools": ("--reasoning-parser", "none")}
+"""By group: umbel finds the parsers of a model by itself, vLLM takes those that it is told."""
 
 
 ENVIRONMENT_OF_VLLM = {"scale-out": {"VLLM_USE_V2_MODEL_RUNNER": "1"}}
@@ -130,6 +143,10 @@ async def running(command, environment):
         await process.stop()
 
 
+def model_of(group, folder):
+    return folder / MODEL_FOLDERS.get(group, "plain") / MODEL_NAMES[0]
+
+
 def common_flags(group, engine_port):
     return (
         *("--served-model-name", *MODEL_NAMES),
@@ -148,9 +165,13 @@ def surroundings():
 
 @asynccontextmanager
 async def umbel(group, folder):
-    """Serve with umbel; gives the base URL and the engine."""
+    """Serve a model of the folder with umbel; gives the base URL and the engine."""
     port = free_port()
-    command = (UMBEL, "serve", folder, "--port", "0", *common_flags(group, port))
+    command = (
+        *(UMBEL, "serve", model_of(group, folder), "--port", "0"),
+        *common_flags(group, port),
+        *FLAGS_OF_UMBEL.get(group, ()),
+    )
     environment = {**surroundings(), "PYTHONUNBUFFERED": "1", "PYTHONSAFEPATH": "1"}
     async with running(command, environment) as process:
         served = process.expect(r"is served at (http://\S+)")
@@ -177,7 +198,7 @@ async def vllm(group, folder, reference):
     engine_port, port = free_port(), free_port()
     command = (
         *(reference.python, Path(__file__).with_name("vllm_server.py")),
-        *("--model", folder, "--host", "127.0.0.1", "--port", str(port)),
+        *("--model", model_of(group, folder), "--host", "127.0.0.1", "--port", str(port)),
         *("--enforce-eager", "--dtype", "float32"),
         *FLAGS_OF_VLLM,
         *common_flags(group, engine_port),

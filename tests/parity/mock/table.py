@@ -7,6 +7,7 @@ from . import (
     table_refusals,
     table_routes,
     table_sampling,
+    table_tools,
 )
 
 TABLE = {
@@ -16,4 +17,5 @@ TABLE = {
     "failures": table_failures.ROWS,
     "refusals": table_refusals.ROWS,
     "routes": table_routes.ROWS,
+    "tools": table_tools.ROWS,
 }

@@ -12,15 +12,23 @@ import pytest
 
 from . import recorded
 from .differences import DIFFERENCES, asked
+from .differences_tools import TOOL_DIFFERENCES
 from .driver import Driver
-from .model import write_model
+from .model import write_models
 from .observed import events_of
 from .servers import SERVERS, umbel
 from .table import TABLE
+from .words import said
 
 pytestmark = pytest.mark.timeout(300)
 
 ROWS = {row.name: row for rows in TABLE.values() for row in rows}
+
+IN_BOTH_FORMS = [
+    row.name for row in TABLE["tools"] if f"{row.name}, streamed" in ROWS and row.samples
+]
+
+ALL_DIFFERENCES = [*DIFFERENCES, *TOOL_DIFFERENCES]
 
 SERVERS_AT_ONCE = 3
 
@@ -38,11 +46,12 @@ def reference():
 def given(request, tmp_path_factory):
     """Ask umbel all rows whose tests run; gives answers, or why there is none, by row."""
     names = {
-        item.callspec.params["name"]
+        name
         for item in request.session.items
         if item.parent is request.node and "given" in item.fixturenames
+        for name in (item.callspec.params["name"], f"{item.callspec.params['name']}, streamed")
     }
-    folder = write_model(tmp_path_factory.mktemp("model") / "parity")
+    folder = write_models(tmp_path_factory.mktemp("models"))
     return asyncio.run(ask_all([row for row in ROWS.values() if row.name in names], folder))
 
 
@@ -83,7 +92,7 @@ def pair(name, reference, given):
 
 def listed(name, answers):
     """Give the differences that are listed for a row."""
-    return [item for item in DIFFERENCES if item.concerns(ROWS[name], answers[0])]
+    return [item for item in ALL_DIFFERENCES if item.concerns(ROWS[name], answers[0])]
 
 
 def settled(answers, differences):
@@ -129,6 +138,20 @@ def test_the_engine_is_told_the_same(name, reference, given):
     assert_equal(ROWS[name], expected.engine, got.engine)
 
 
+@pytest.mark.parametrize("name", IN_BOTH_FORMS)
+def test_a_stream_says_what_a_whole_answer_says(name, reference, given):
+    whole, stream = (pair(form, reference, given)[1] for form in (name, f"{name}, streamed"))
+    assert said(whole) == said(stream)
+
+
+@pytest.mark.parametrize(
+    "name", ["chat: tools: no arguments", "chat: tools: no arguments, streamed"]
+)
+def test_a_call_without_arguments_has_an_empty_object(name, reference, given):
+    call = {"name": "now", "arguments": "{}"}
+    assert said(pair(name, reference, given)[1]) == [("", "", [call], "tool_calls")] * 2
+
+
 def test_every_row_has_a_recorded_answer_and_every_answer_a_row(reference):
     assert list(ROWS) == [name for rows in TABLE.values() for name in [row.name for row in rows]]
     assert sorted(ROWS) == sorted(reference)
@@ -140,7 +163,7 @@ def test_more_than_half_of_the_table_asks_for_several_samples():
 
 
 def test_every_difference_is_met_by_a_row(reference):
-    for difference in DIFFERENCES:
+    for difference in ALL_DIFFERENCES:
         assert any(difference.concerns(ROWS[name], answer) for name, answer in reference.items()), (
             difference.reason
         )

@@ -37,8 +37,6 @@ DROPPED_FLAGS = {
     "--max-cpu-loras": 1,
     "--runner": 1,
     "--load-format": 1,
-    "--enable-auto-tool-choice": 0,
-    "--tool-call-parser": 1,
     "--seed": 1,
     "--host": 1,
     "--data_parallel_size": 1,
@@ -80,6 +78,7 @@ class Settings:
     left_out: list
     fresh: list
     logs: str
+    scenario: str
     report: str
 
 
@@ -172,7 +171,10 @@ class UmbelProcess:
         try:
             if settings.engine == "mock":
                 self.processes.append(
-                    self._run([settings.mock_engine, *mock_arguments(key, rpc_port)], environment)
+                    self._run(
+                        [settings.mock_engine, *mock_arguments(settings, key, rpc_port)],
+                        environment,
+                    )
                 )
             self._wait_ready()
         except BaseException:
@@ -258,13 +260,13 @@ def shared_arguments(settings, key, port):
     return [*arguments, "--max-model-len", str(key.max_model_len)]
 
 
-def mock_arguments(key, rpc_port):
+def mock_arguments(settings, key, rpc_port):
     return [
         *("--handshake-address", f"tcp://127.0.0.1:{rpc_port}"),
         *("--vocab-size", str(VOCABULARY_SIZE)),
         *("--max-model-len", str(key.max_model_len)),
         *("--step-ms", "1"),
-        *("--scenario", str(Path(__file__).with_name("scenario.json"))),
+        *("--scenario", settings.scenario),
         "--log-stats",
     ]
 

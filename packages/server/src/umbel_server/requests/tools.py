@@ -127,7 +127,7 @@ def _tool(tool: Tool) -> umbel_chat.Tool:
 
 
 def tool_choice_of(choice: ToolChoice) -> umbel_chat.ToolChoice:
-    """Give the choice of a request as the chat layer knows it."""
+    """Give the choice of a request as the chat layer knows it; null leaves it to the model."""
     if isinstance(choice, NamedToolChoice):
         return umbel_chat.NamedTool(choice.function.name)
-    return choice or "none"
+    return choice or "auto"

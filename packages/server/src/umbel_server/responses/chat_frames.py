@@ -8,7 +8,7 @@ vllm/entrypoints/openai/chat_completion/serving.py.
 import msgspec
 
 from umbel_chat import ChatDelta
-from umbel_engine import PrefillStats
+from umbel_engine import Finish, PrefillStats
 from umbel_llm import RequestTiming
 from umbel_server.responses.chat_deltas import ChoiceDeltas
 from umbel_server.responses.context import AnswerContext, chat_prompt_details, timing_metrics
@@ -27,6 +27,8 @@ from umbel_server.responses.tool_calls import finish_reason
 encode = msgspec.json.encode
 
 NO_CONTENT = b'"content":""'
+
+NO_REASON = b'"finish_reason":null,'
 
 PLAIN_END = (
     b'},"logprobs":null,"finish_reason":null,"token_ids":null}],"kv_transfer_params":null}\n\n'
@@ -92,8 +94,20 @@ class ChatFrames:
             return self._middle(position, item, count)
         self._generated[position] += count
         self._timing = item.timing
-        delta = self._deltas[position].render(item.events)
-        reason = finish_reason(finish, self._deltas[position].calls > 0, self._context.names_tool)
+        deltas = self._deltas[position]
+        calls = deltas.calls
+        delta = deltas.render(item.events)
+        if deltas.calls == calls:
+            return self._end(position, item, finish, delta)
+        # openai's client misses the end of a call that begins in the event with the finish reason.
+        beginning = self._event(position, item, delta, NO_REASON)
+        rest = msgspec.structs.replace(item, token_ids=[], logprobs=None)
+        return beginning + self._end(position, rest, finish, b"")
+
+    def _end(self, position: int, item: ChatDelta, finish: Finish, delta: bytes) -> bytes:
+        """Give the event that tells why a choice ended."""
+        has_calls = self._deltas[position].calls > 0
+        reason = finish_reason(finish, has_calls, self._context.names_tool)
         reasons = b'"finish_reason":%b,"stop_reason":%b,' % (
             encode(reason),
             encode(finish.stop_reason),
@@ -123,7 +137,7 @@ class ChatFrames:
         self._generated[position] += count
         if self._plain:
             return b"".join((self._head, self._choices[position], delta, PLAIN_END))
-        return self._event(position, item, delta, b'"finish_reason":null,')
+        return self._event(position, item, delta, NO_REASON)
 
     def _event(
         self,
