@@ -371,3 +371,22 @@ def test_a_limit_is_told_of_whatever_was_called():
     assert finish_reason(Finish("stop"), True, False) == "tool_calls"
     assert finish_reason(Finish("stop"), True, True) == "stop"
     assert finish_reason(Finish("stop"), False, False) == "stop"
+
+
+@pytest.mark.parametrize("interval", [1, 4, 100])
+async def test_reasoning_between_markers_that_are_no_tokens_is_counted_however_it_comes(
+    serve, spell, interval
+):
+    text = "Here is my thought process: Hello world Here is my response: yo"
+    served = await serve(per_child(spell(text, 1)), reasoning_parser="granite")
+    counts = set()
+    for stream in (False, True):
+        answer = await served.ask(
+            stream=stream,
+            stream_interval=interval,
+            **({"stream_options": {"include_usage": True}} if stream else {}),
+        )
+        usage = (answer.events[-1] if stream else answer.json())["usage"]
+        counts.add(usage["completion_tokens_details"]["reasoning_tokens"])
+    (count,) = counts
+    assert 0 < count < len(text)

@@ -2,8 +2,7 @@
 
 import secrets
 import string
-from collections.abc import Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Container, Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -59,7 +58,7 @@ class AnswerProcessor:
         self._has_arguments = False
 
     @property
-    def watched_ids(self) -> AbstractSet[int]:
+    def watched_ids(self) -> Container[int] | None:
         """The tokens that the parser wants to see."""
         return self._parser.watched_ids
 

@@ -1,7 +1,6 @@
 """The output processor: what becomes of the text of one sample."""
 
-from collections.abc import Callable, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Container, Sequence
 from typing import Protocol, TypeAlias
 
 from umbel_chat.events import ContentDelta, OutputEvent
@@ -11,14 +10,14 @@ class OutputProcessor(Protocol):
     """Turns the text of one sample into events.
 
     `feed` takes what is new, in order: text, and the ids of the tokens that it came from (text may
-    lag behind its tokens).  A token of `watched_ids` comes as the last one, with the text that its
-    own text ends.  `finish` is called once, after the last text, and gives what was held back.
+    lag behind its tokens).  A token of `watched_ids` (None: of none) comes as the last one, with the text
+    that its own text ends.  `finish` is called once, after the last text, and gives what was held back.
     Text cut in any way gives the same answer in the end.  A processor has state, so every sample
     has one of its own.  `reasoning_tokens` counts the tokens so far that were reasoning.
     """
 
     @property
-    def watched_ids(self) -> AbstractSet[int]: ...
+    def watched_ids(self) -> Container[int] | None: ...
 
     @property
     def reasoning_tokens(self) -> int: ...
@@ -37,7 +36,7 @@ class PlainTextProcessor:
 
     __slots__ = ()
 
-    watched_ids: AbstractSet[int] = frozenset()
+    watched_ids: Container[int] | None = None
     reasoning_tokens = 0
 
     def feed(self, text: str, token_ids: Sequence[int]) -> list[OutputEvent]:

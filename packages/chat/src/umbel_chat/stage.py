@@ -40,7 +40,7 @@ class ChatStage:
     def __init__(self, text: TextStage, processor: OutputProcessor) -> None:
         self._text = text
         self._processor = processor
-        if processor.watched_ids:
+        if processor.watched_ids is not None:
             text.watch(processor.watched_ids)
         # Arrival is the text layer's business alone.
         self.feed = text.feed

@@ -16,9 +16,10 @@ from umbel_text.sampling import ResolvedSampling
 from umbel_text.stage import TextDelta, TextStage
 from umbel_text.text import TextLlm
 from umbel_text.tokenizer import Tokenizer, resolve_model_folder
-from umbel_text.watched import Piece
+from umbel_text.watched import EveryToken, Piece
 
 __all__ = [
+    "EveryToken",
     "InvalidRequestError",
     "InvalidTextError",
     "LoweredRequest",

@@ -1,7 +1,6 @@
 """From tokens to text, as they arrive."""
 
-from collections.abc import Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Container, Sequence
 
 import msgspec
 
@@ -93,7 +92,7 @@ class TextStage(TokenBuffer):
         self._finish: Finish | None = None
         self._watched: WatchedTokens | None = None
 
-    def watch(self, token_ids: AbstractSet[int]) -> None:
+    def watch(self, token_ids: Container[int]) -> None:
         """Cut the text where these tokens end, from the first token on."""
         self._watched = WatchedTokens(token_ids)
 

@@ -1,7 +1,7 @@
 """Tokens that mean something to whoever reads the text: where in it their own text ends."""
 
-from collections.abc import Sequence
-from collections.abc import Set as AbstractSet
+from collections import deque
+from collections.abc import Container, Sequence
 
 import msgspec
 
@@ -16,6 +16,13 @@ class Piece(msgspec.Struct, frozen=True):
     token_ids: Sequence[int]
 
 
+class EveryToken:
+    """Stands for all tokens there are."""
+
+    def __contains__(self, token_id: object) -> bool:
+        return True
+
+
 class WatchedTokens:
     """Cuts the text of one sample into pieces that end where watched tokens do.
 
@@ -25,14 +32,14 @@ class WatchedTokens:
 
     __slots__ = ("_cut", "_decoded", "_ends", "_given", "_held", "_token_ids")
 
-    def __init__(self, token_ids: AbstractSet[int]) -> None:
+    def __init__(self, token_ids: Container[int]) -> None:
         self._token_ids = token_ids
         # Characters that were decoded, and that came out.
         self._decoded = 0
         self._given = 0
         # Watched tokens whose text is not out: how many tokens there are up to each, and where in
         # the text it ends.
-        self._ends: list[tuple[int, int]] = []
+        self._ends: deque[tuple[int, int]] = deque()
         # Tokens that are in pieces, and those that came and are not.
         self._cut = 0
         self._held: list[int] = []
@@ -52,22 +59,17 @@ class WatchedTokens:
             return [Piece(text, token_ids)]
         self._held += token_ids
         pieces: list[Piece] = []
-        start = 0
+        start = taken = 0
         while self._ends and self._ends[0][1] <= self._given:
-            count, end = self._ends.pop(0)
-            pieces.append(Piece(text[start : end - base], self._take(count)))
-            start = end - base
+            count, end = self._ends.popleft()
+            upto = taken + count - self._cut
+            pieces.append(Piece(text[start : end - base], self._held[taken:upto]))
+            start, taken, self._cut = end - base, upto, count
         if is_last:
             self._ends.clear()
-        count = self._ends[0][0] - 1 if self._ends else self._cut + len(self._held)
-        rest = self._take(count)
-        if start < len(text) or rest:
-            pieces.append(Piece(text[start:], rest))
+        upto = taken + self._ends[0][0] - 1 - self._cut if self._ends else len(self._held)
+        if start < len(text) or taken < upto:
+            pieces.append(Piece(text[start:], self._held[taken:upto]))
+        self._cut += upto - taken
+        del self._held[:upto]
         return pieces
-
-    def _take(self, count: int) -> list[int]:
-        """Take the tokens up to a number of them, all in all."""
-        number = count - self._cut
-        taken, self._held = self._held[:number], self._held[number:]
-        self._cut = count
-        return taken

@@ -1,6 +1,6 @@
 """The parsers of one model: its formats, bound to its tokenizer."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from umbel_chat.parsers.formats import Parse, ReasoningFormat, Schemas, ToolFormat
 from umbel_chat.parsers.prompt import prompt_state
@@ -8,7 +8,7 @@ from umbel_chat.parsers.reasoning import PromptState, read_reasoning
 from umbel_chat.parsers.sample import Read, SampleParser
 from umbel_chat.parsers.sink import Sink
 from umbel_chat.parsers.source import Markers, Source, Steps
-from umbel_text import Tokenizer
+from umbel_text import EveryToken, Tokenizer
 
 
 class ModelParsers:
@@ -34,7 +34,14 @@ class ModelParsers:
             text: token_id for text, token_id in token_ids.items() if token_id is not None
         }
         self._markers = Markers(frozenset(self._tokens))
-        self._watched_ids = frozenset(self._tokens.values())
+        self._marker_ids = frozenset(self._tokens.values())
+        # Where no token ends the reasoning, it is the text of each that tells which are part of it.
+        self._watched_ids: Container[int] | None = self._marker_ids or None
+        if reasoning is not None and not self._tokens.keys() >= {
+            *reasoning.starts,
+            *reasoning.ends,
+        }:
+            self._watched_ids = EveryToken()
         # Such an answer is read as a whole, whichever of its parts are looked for.
         self._parse_whole: Parse | None = None
         if tool is not None and tool.reads_reasoning:
@@ -91,4 +98,5 @@ class ModelParsers:
             elif tool is not None:
                 yield from tool.parse(source, sink, tools or {})
 
-        return SampleParser(Source(self._markers), sink, read, self._watched_ids)
+        source = Source(self._markers)
+        return SampleParser(source, sink, read, self._marker_ids, self._watched_ids)

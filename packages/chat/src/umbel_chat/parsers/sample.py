@@ -1,7 +1,7 @@
 """The parser of one sample."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from collections.abc import Set as AbstractSet
 
 from umbel_chat.events import OutputEvent
@@ -18,17 +18,24 @@ Read = Callable[[Source, Sink], Steps[None]]
 class SampleParser:
     """An output processor that reads a sample with a parser of its own.
 
-    `watched_ids` are the tokens that may be markers.  Such a token has to be the last of those that
-    it is fed with, and its text the end of the text.  What the parser leaves unread is content.
+    `read` is the parser; what it leaves unread is content.  `marker_ids` are the tokens that may be
+    markers, and `watched_ids` those that have to be the last of what is fed at once, with a text
+    that ends the text.
     """
 
-    __slots__ = ("_sink", "_source", "_steps", "watched_ids")
+    __slots__ = ("_marker_ids", "_sink", "_source", "_steps", "watched_ids")
 
     def __init__(
-        self, source: Source, sink: Sink, read: Read, watched_ids: AbstractSet[int] = frozenset()
+        self,
+        source: Source,
+        sink: Sink,
+        read: Read,
+        marker_ids: AbstractSet[int],
+        watched_ids: Container[int] | None,
     ) -> None:
         self._source = source
         self._sink = sink
+        self._marker_ids = marker_ids
         self.watched_ids = watched_ids
         self._steps = _read_all(source, sink, read)
         next(self._steps)
@@ -41,7 +48,7 @@ class SampleParser:
     def feed(self, text: str, token_ids: Sequence[int]) -> list[OutputEvent]:
         """Read on; gives what was found."""
         reasons = self._sink.reasons
-        ends_with_marker = bool(token_ids) and token_ids[-1] in self.watched_ids
+        ends_with_marker = bool(token_ids) and token_ids[-1] in self._marker_ids
         self._sink.count(len(token_ids))
         if self._source.push(text, ends_with_marker):
             self._go_on()
