@@ -1,17 +1,12 @@
 """The constraint that makes an answer call tools."""
 
-import json
 from collections.abc import Sequence
 
+from umbel_chat.errors import InvalidChatError
+from umbel_chat.own_format import own_format
+from umbel_chat.parsers.call_schemas import call_list_schema, named_call_schema
 from umbel_chat.parsers.formats import ToolFormat
-from umbel_chat.parsers.grammar import (
-    Format,
-    call_list_schema,
-    calls_format,
-    either,
-    named_call_schema,
-    structural_tag,
-)
+from umbel_chat.parsers.grammar import Format, calls_format, structural_tag
 from umbel_chat.tools import NamedTool, Tool, ToolChoice
 from umbel_engine import StructuredOutputs
 from umbel_text import InvalidRequestError
@@ -34,52 +29,45 @@ def tool_constraint(
     strict cannot be enforced; for one that does not say so, any arguments do then.
     """
     is_auto = choice == "auto"
-    grammar = tool_format.grammar
-    if grammar is None:
-        if is_auto or not tool_format.forced_as_json:
+    if tool_format.grammar is None and (is_auto or not tool_format.forced_as_json):
+        return own
+    beside: Format | None = None
+    if is_auto:
+        if not any(tool.strict for tool in tools) and (not single or own is not None):
             return own
-        return StructuredOutputs(json=_schema(tools, choice, single))
-    strict = any(tool.strict for tool in tools)
-    if is_auto and not strict and (not single or own is not None):
-        return own
-    own_format = None if own is None or not is_auto else _format_of(own)
-    if own is not None and is_auto and own_format is None:
-        return own
-    asked: ToolChoice = "required" if own_format is not None else choice
+        beside = None if own is None else own_format(own)
+        if own is not None and beside is None:
+            return own
 
     def constraint(strict_only: bool) -> StructuredOutputs:
-        form = calls_format(grammar, tools, asked, single, strict_only)
-        if own_format is not None:
-            form = either((form, own_format))
+        if tool_format.grammar is None:
+            return StructuredOutputs(json=_schema(tools, choice, single, strict_only))
+        form = calls_format(tool_format.grammar, tools, choice, single, strict_only, beside)
         return StructuredOutputs(structural_tag=structural_tag(form))
 
-    if is_auto:
-        return constraint(strict_only=True)
-    try:
+    if not is_auto:
         enforced = constraint(strict_only=False)
-        check_structured_outputs(enforced, backend)
-    except InvalidRequestError:
-        return constraint(strict_only=True)
+        if _refusal(enforced, backend) is None:
+            return enforced
+    enforced = constraint(strict_only=True)
+    refusal = _refusal(enforced, backend)
+    if refusal is not None:
+        raise InvalidChatError(f"Calls of these tools cannot be enforced: {refusal}", "tools")
     return enforced
 
 
-def _schema(tools: Sequence[Tool], choice: ToolChoice, single: bool) -> dict[str, object]:
-    if isinstance(choice, NamedTool):
-        return named_call_schema(next(tool for tool in tools if tool.name == choice.name))
-    return call_list_schema(tools, single)
-
-
-def _format_of(constraint: StructuredOutputs) -> Format | None:
-    """Give a request's own constraint as a part of a structural tag, None where that cannot be."""
-    if constraint.json_object:
-        return {"type": "json_schema", "json_schema": {"type": "object"}}
-    if constraint.json is not None:
-        schema = constraint.json
-        if isinstance(schema, str):
-            schema = json.loads(schema)
-        return {"type": "json_schema", "json_schema": schema}
-    if constraint.regex is not None:
-        return {"type": "regex", "pattern": constraint.regex}
-    if constraint.choice:
-        return either({"type": "const_string", "value": text} for text in constraint.choice)
+def _refusal(constraint: StructuredOutputs, backend: str) -> str | None:
+    try:
+        check_structured_outputs(constraint, backend)
+    except InvalidRequestError as error:
+        return str(error)
     return None
+
+
+def _schema(
+    tools: Sequence[Tool], choice: ToolChoice, single: bool, strict_only: bool
+) -> dict[str, object]:
+    if isinstance(choice, NamedTool):
+        named = next(tool for tool in tools if tool.name == choice.name)
+        return named_call_schema(named, strict_only)
+    return call_list_schema(tools, single, strict_only)
