@@ -288,6 +288,22 @@ async def test_strict_tools_constrain_what_may_be_called(serve, spell):
     assert form["triggers"] == ["<tool_call>"]
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_what_the_engine_refuses_of_calls_is_the_fault_of_the_tools(serve, stream):
+    refusing = [MockStep(finish="error")]
+    served = await serve(per_child(refusing, refusing), tool_parser="hermes")
+    strict = {"type": "function", "function": {**WEATHER["function"], "strict": True}}
+    own = {"structured_outputs": {"regex": "a+"}}
+    for fields, param in (
+        ({"tools": TOOLS, "tool_choice": "required"}, "tools"),
+        ({"tools": [strict]}, "tools"),
+        ({"tools": TOOLS, **own}, None),
+        (own, None),
+    ):
+        answer = await served.ask(**fields, n=2, stream=stream)
+        assert (answer.status, answer.error["param"]) == (400, param)
+
+
 # Reasoning.
 
 

@@ -6,7 +6,7 @@ from umbel_chat.errors import InvalidChatError
 from umbel_chat.parsers.schema_types import target_of
 from umbel_chat.tools import Tool
 from umbel_text.grammars.errors import UnservableError
-from umbel_text.grammars.schemas import schemas_in
+from umbel_text.grammars.schemas import DEEPEST_SCHEMA, is_deeper, schemas_in
 
 ANY_OBJECT: Mapping[str, object] = {"type": "object"}
 
@@ -24,13 +24,20 @@ def arguments_schema(tool: Tool, strict_only: bool) -> Mapping[str, object] | No
 
     Arguments are an object, so a schema of anything else holds nothing.  Where a tool does not say
     whether it is strict, `strict_only` leaves its arguments free, and so does a schema that the
-    engine could not compile.
+    engine could not compile.  Raises InvalidChatError for one of a strict tool that is too deep to
+    be written.
     """
     schema = tool.parameters
     if schema is None or tool.strict is False or not _is_of_objects(schema):
         return None
     if tool.strict is None and (strict_only or not is_compilable(schema)):
         return None
+    if tool.strict and is_deeper(schema, DEEPEST_SCHEMA):
+        raise InvalidChatError(
+            f"The parameters of tool '{tool.name}' are nested too deeply: objects and arrays may nest "
+            f"at most {DEEPEST_SCHEMA} levels",
+            "tools",
+        )
     return schema
 
 
