@@ -301,7 +301,7 @@ async def test_what_the_engine_refuses_of_calls_is_the_fault_of_the_tools(serve,
         (own, None),
     ):
         answer = await served.ask(**fields, n=2, stream=stream)
-        assert (answer.status, answer.error["param"]) == (400, param)
+        assert (answer.status, answer.error["param"]) == (400, param), (fields, answer.error)
 
 
 # Reasoning.

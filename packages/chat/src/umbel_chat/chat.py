@@ -210,7 +210,9 @@ class ChatLlm:
         lowered = request if isinstance(request, LoweredChat) else self.lower(request, n)
 
         def stage(text: TextStage) -> ChatStage:
-            return ChatStage(text, self._processor(lowered.plan), lowered.holds_to_tools)
+            if lowered.holds_to_tools:
+                text.blame("tools")
+            return ChatStage(text, self._processor(lowered.plan))
 
         return self.text.generate_with(lowered.text, n, stage)
 

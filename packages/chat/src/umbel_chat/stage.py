@@ -4,10 +4,9 @@ import msgspec
 
 from umbel_chat.events import ContentDelta, OutputEvent
 from umbel_chat.output import OutputProcessor
-from umbel_engine import EngineRequestError, Extras, Finish, Logprobs, PrefillStats
+from umbel_engine import Extras, Finish, Logprobs, PrefillStats
 from umbel_llm import RequestTiming
 from umbel_text import PositionLogprobs, TextStage
-from umbel_text.stage import REFUSED
 
 
 class ChatDelta(msgspec.Struct, frozen=True):
@@ -33,23 +32,14 @@ class ChatDelta(msgspec.Struct, frozen=True):
         return "".join(event.text for event in self.events if isinstance(event, ContentDelta))
 
 
-CALLS_REFUSED = "Calls of these tools cannot be enforced: the engine could not compile them."
-
-
 class ChatStage:
-    """Parses a sample with a processor of its own, when it is handed over.
+    """Parses a sample with a processor of its own, when it is handed over."""
 
-    `holds_to_tools` says that a constraint that the engine refuses is made of the request's tools.
-    """
+    __slots__ = ("_processor", "_text", "end", "feed")
 
-    __slots__ = ("_holds_to_tools", "_processor", "_text", "end", "feed")
-
-    def __init__(
-        self, text: TextStage, processor: OutputProcessor, holds_to_tools: bool = False
-    ) -> None:
+    def __init__(self, text: TextStage, processor: OutputProcessor) -> None:
         self._text = text
         self._processor = processor
-        self._holds_to_tools = holds_to_tools
         if processor.watched_ids:
             text.watch(processor.watched_ids)
         # Arrival is the text layer's business alone.
@@ -68,11 +58,8 @@ class ChatStage:
             events = [
                 event for piece in delta.pieces for event in feed(piece.text, piece.token_ids)
             ]
-        finish = delta.finish
-        if finish is not None:
+        if delta.finish is not None:
             events = events + self._processor.finish()
-            if self._holds_to_tools and finish.error is not None:
-                finish = _blaming_tools(finish)
         return ChatDelta(
             events,
             delta.token_ids,
@@ -80,15 +67,7 @@ class ChatStage:
             delta.prompt_logprobs,
             delta.prefill,
             delta.extras,
-            finish,
+            delta.finish,
             delta.timing,
             self._processor.reasoning_tokens,
         )
-
-
-def _blaming_tools(finish: Finish) -> Finish:
-    error = finish.error
-    if not isinstance(error, EngineRequestError) or error.code != REFUSED:
-        return finish
-    refusal = EngineRequestError(CALLS_REFUSED, error.code, error.retryable, "tools")
-    return msgspec.structs.replace(finish, error=refusal)
