@@ -90,8 +90,37 @@ def test_names_are_written_as_the_format_does():
     assert first["begin"] == (
         '<tool_call>\n{"name": "a \\"b\\"\\n{json_name} {name} é", "arguments": '
     )
+    name = "{json_name}é"
     (tag,) = format_of(constraint([tool(name)], QWEN))["tags"]
     assert tag["begin"] == f"<tool_call>\n<function={name}>\n"
+
+
+@pytest.mark.parametrize(
+    ("form", "names"),
+    [
+        ("hermes", ["", "</tool_call>"]),
+        ("llama3_json", [""]),
+        ("kimi_k2", ["", "a\nb", "<|tool_call_end|>"]),
+        ("deepseek_v3", ["", "a\nb", "a```"]),
+        ("deepseek_v31", ["", "<｜tool▁sep｜>", " a"]),
+        ("deepseek_v32", ["", "a b", 'a"', "a>"]),
+        ("qwen3_coder", ["", "a b", "a>", "</function>"]),
+        ("minimax_m2", ["", "a b", "a<", "a\n"]),
+        ("glm45", ["", "a b", "{a}", "<arg_key>"]),
+        ("openai", ["", "a b", "<|call|>"]),
+        ("granite4", [""]),
+    ],
+)
+def test_a_name_that_could_not_be_read_is_refused_where_calls_must_be(form, names):
+    for name in names:
+        tools = [tool("a"), tool(name, strict=True)]
+        with pytest.raises(InvalidChatError, match="cannot be written") as raised:
+            constraint(tools, TOOL_FORMATS[form])
+        assert raised.value.parameter == "tools"
+        assert constraint(tools, TOOL_FORMATS[form], NamedTool("a")) is not None
+        constraint(tools, TOOL_FORMATS[form], "auto")
+    for name in ("a.b-c_9", "wetter_für_東京_🎉"):
+        assert constraint([tool(name)], TOOL_FORMATS[form]) is not None
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,15 @@ def calls_format(
     return _only_calls(grammar, tags, single)
 
 
+def written_call(grammar: CallGrammar, name: str) -> str:
+    """Write an answer that calls a tool without arguments, as the first spelling is."""
+    begin, end = grammar.spellings[0]
+    number = "" if grammar.numbered is None else "0" + grammar.numbered
+    arguments = "{}" if grammar.style == "json" else ""
+    first, last = grammar.section or ("", "")
+    return first + _with_name(begin, name) + number + arguments + end + last
+
+
 def either(formats: Iterable[Format]) -> Format:
     """Give the format of what has one of several."""
     return {"type": "or", "elements": list(formats)}
