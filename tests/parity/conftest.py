@@ -177,6 +177,7 @@ def servers(pytestconfig):
     vllm_command += headless.cpu_arguments(ENGINE_FLAGS)
     umbel_command = [UMBEL, "serve", "--python", ENGINE_PYTHON, "--port", "0"]
     umbel_command += ["--max-model-len", "2048", "--dtype", "float32"]
+    umbel_command += ["--tool-call-parser", "hermes"]
     umbel_command += ["--", *ENGINE_FLAGS[4:]]
     with ExitStack() as stack:
         vllm = stack.enter_context(

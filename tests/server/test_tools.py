@@ -2,9 +2,11 @@
 
 import json
 import re
+import threading
 
 import pytest
 
+from umbel_chat import ChatLlm
 from umbel_engine.mock import MockStep, per_child
 from umbel_server.responses.tool_calls import finish_reason
 
@@ -284,6 +286,49 @@ async def test_strict_tools_constrain_what_may_be_called(serve, spell):
     form = json.loads(constraint.structural_tag)["format"]
     assert form["type"] == "triggered_tags"
     assert form["triggers"] == ["<tool_call>"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_aside"),
+    [
+        ({"tool_choice": "required"}, True),
+        ({"parallel_tool_calls": False}, True),
+        ({"tool_choice": "none"}, False),
+        ({}, False),
+    ],
+)
+async def test_tools_are_made_a_constraint_while_others_are_answered(
+    serve, spell, monkeypatch, fields, is_aside
+):
+    threads = []
+    original = ChatLlm.lower
+
+    def lower(*args):
+        threads.append(threading.current_thread())
+        return original(*args)
+
+    monkeypatch.setattr(ChatLlm, "lower", lower)
+    served = await serve(per_child(spell("Hello")), tool_parser="hermes")
+    # Of a length from which on constraints take long, and other requests do not.
+    long = {"type": "function", "function": {**TIME["function"], "description": "a" * 4000}}
+    await served.ask(tools=[long], **fields)
+    assert [thread is not threading.current_thread() for thread in threads] == [is_aside]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_what_the_engine_refuses_of_calls_is_the_fault_of_the_tools(serve, stream):
+    refusing = [MockStep(finish="error")]
+    served = await serve(per_child(refusing, refusing), tool_parser="hermes")
+    strict = {"type": "function", "function": {**WEATHER["function"], "strict": True}}
+    own = {"structured_outputs": {"regex": "a+"}}
+    for fields, param in (
+        ({"tools": TOOLS, "tool_choice": "required"}, "tools"),
+        ({"tools": [strict]}, "tools"),
+        ({"tools": TOOLS, **own}, None),
+        (own, None),
+    ):
+        answer = await served.ask(**fields, n=2, stream=stream)
+        assert (answer.status, answer.error["param"]) == (400, param), (fields, answer.error)
 
 
 # Reasoning.

@@ -45,10 +45,14 @@ class ChatModel(msgspec.Struct, frozen=True):
 
 
 class LoweredChat(msgspec.Struct, frozen=True):
-    """A checked request in tokens, with how its answers are to be read."""
+    """A checked request in tokens, with how its answers are to be read.
+
+    `holds_to_tools` says that answers are held to a form that is made of the request's tools.
+    """
 
     text: LoweredRequest
     plan: AnswerPlan = AnswerPlan()
+    holds_to_tools: bool = False
 
 
 class ChatLlm:
@@ -146,7 +150,8 @@ class ChatLlm:
         Raises InvalidChatError or umbel_text.InvalidRequestError for the first fault.
         """
         prompt = request.prompt_token_ids or self.render(request)
-        text = _text_request(request, prompt, self._sampling(request))
+        sampling = self._sampling(request)
+        text = _text_request(request, prompt, sampling)
         lowered = self.text.lower(text, n)
         plan, told = AnswerPlan(), {}
         if self.parsers is not None:
@@ -160,7 +165,8 @@ class ChatLlm:
                 lowered.request, reasoning_ended=ended, reasoning_parser_kwargs=told or None
             )
             lowered = msgspec.structs.replace(lowered, request=text)
-        return LoweredChat(lowered, plan)
+        own = request.sampling.structured_outputs
+        return LoweredChat(lowered, plan, sampling.structured_outputs is not own)
 
     def _reasoning_ended(self, request: ChatRequest, plan: AnswerPlan) -> bool | None:
         """Say whether the engine is to enforce structured outputs from the first token on."""
@@ -204,6 +210,8 @@ class ChatLlm:
         lowered = request if isinstance(request, LoweredChat) else self.lower(request, n)
 
         def stage(text: TextStage) -> ChatStage:
+            if lowered.holds_to_tools:
+                text.blame("tools")
             return ChatStage(text, self._processor(lowered.plan))
 
         return self.text.generate_with(lowered.text, n, stage)

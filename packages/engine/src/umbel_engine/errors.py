@@ -25,13 +25,21 @@ class EngineRequestError(EngineError):
     """Report that an engine ended one request with an error.
 
     `code` and `retryable` are the engine's own (vllm/v1/engine/__init__.py, RequestError, since
-    0.33); an engine that sends no error object gives code None.
+    0.33); an engine that sends no error object gives code None.  `parameter` is the field of the
+    request to blame, where a layer above knows it.
     """
 
-    def __init__(self, message: str, code: str | None = None, retryable: bool = False) -> None:
+    def __init__(
+        self,
+        message: str,
+        code: str | None = None,
+        retryable: bool = False,
+        parameter: str | None = None,
+    ) -> None:
         super().__init__(message)
         self.code = code
         self.retryable = retryable
+        self.parameter = parameter
 
 
 class UtilityError(EngineError):

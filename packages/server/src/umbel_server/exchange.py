@@ -124,7 +124,16 @@ def _is_shorter(http: web.Request, size: int) -> bool:
 
 def is_constrained(body: ChatCompletionRequest | CompletionRequest) -> bool:
     """Tell whether a request constrains the texts that may answer it."""
-    return body.structured_outputs is not None or body.response_format is not None
+    if body.structured_outputs is not None or body.response_format is not None:
+        return True
+    if not isinstance(body, ChatCompletionRequest) or not body.tools or body.tool_choice == "none":
+        return False
+    # Calls that may be are free, unless there may be one only or a tool is strict.
+    return (
+        body.tool_choice != "auto"
+        or body.parallel_tool_calls is False
+        or any(tool.function.strict for tool in body.tools)
+    )
 
 
 def begin(

@@ -33,7 +33,7 @@ def api_error_of(error: Exception) -> ApiError:
         case InvalidRankError():
             return bad_request(str(error))
         case EngineRequestError(code="validation_error"):
-            return bad_request(str(error))
+            return bad_request(str(error), error.parameter)
         case EngineRequestError(retryable=True):
             return service_unavailable(str(error))
         case EngineRequestError():

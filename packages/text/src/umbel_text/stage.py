@@ -59,6 +59,7 @@ class TextStage(TokenBuffer):
     """
 
     __slots__ = (
+        "_blamed",
         "_detokenizer",
         "_finish",
         "_include_stop",
@@ -91,10 +92,15 @@ class TextStage(TokenBuffer):
         self._text: list[str] = []
         self._finish: Finish | None = None
         self._watched: WatchedTokens | None = None
+        self._blamed: str | None = None
 
     def watch(self, token_ids: Container[int]) -> None:
         """Cut the text where these tokens end, from the first token on."""
         self._watched = WatchedTokens(token_ids)
+
+    def blame(self, parameter: str) -> None:
+        """Say which field of the request its constraint was made of."""
+        self._blamed = parameter
 
     def feed(self, output: EngineCoreOutput, step: Step) -> Finish | None:
         """Decode an output; see `umbel_engine.Stage`."""
@@ -115,8 +121,8 @@ class TextStage(TokenBuffer):
             finish = Finish("stop", stop)
         self.add(output, step, kept)
         if finish is not None:
-            if finish.error is not None and output.error is None and self._was_refused():
-                finish = Finish("error", error=EngineRequestError(CONSTRAINT_REFUSED, REFUSED))
+            if finish.error is not None and self._is_constrained:
+                finish = self._refusal(finish, output.error is None)
             self._end(finish)
         return finish
 
@@ -138,12 +144,18 @@ class TextStage(TokenBuffer):
                 return index + 1, stop
         return None
 
-    def _was_refused(self) -> bool:
-        """Say whether the constraint is the likely cause of an error that the engine left unsaid.
+    def _refusal(self, finish: Finish, is_unsaid: bool) -> Finish:
+        """Give an error as one of the constraint, if that is its cause.
 
-        An engine of 0.32 ends a request so whose constraint does not compile; 0.33 says it.
+        An engine of 0.32 ends a request without a word whose constraint does not compile; 0.33 says
+        it.
         """
-        return self._is_constrained and self.count == 0
+        error = finish.error
+        if is_unsaid and self.count == 0:
+            error = EngineRequestError(CONSTRAINT_REFUSED, REFUSED)
+        if isinstance(error, EngineRequestError) and error.code == REFUSED:
+            error = EngineRequestError(str(error), REFUSED, error.retryable, self._blamed)
+        return Finish("error", error=error)
 
     def end(self, finish: Finish) -> None:
         """End the sample from this side; see `umbel_engine.Stage`."""

@@ -1,6 +1,7 @@
 """Tool calls as DeepSeek V3 and V3.1 write them: a name and JSON between markers."""
 
 from umbel_chat.parsers.formats import Schemas, ToolFormat
+from umbel_chat.parsers.grammar import CallGrammar
 from umbel_chat.parsers.section_calls import CallHeader, SectionMarkers, read_section_calls
 from umbel_chat.parsers.sink import Sink
 from umbel_chat.parsers.source import Source, Steps, collect, ignore
@@ -46,6 +47,17 @@ DEEPSEEK_V3 = ToolFormat(
     starts=(CALLS_START, CALL_START),
     markers=MARKERS,
     trims_content=False,
+    grammar=CallGrammar(
+        spellings=(
+            (
+                CALL_START + "function" + SEPARATOR + "{name}\n```json\n",
+                "\n```" + CALL_END,
+            ),
+        ),
+        trigger=CALLS_START,
+        section=(CALLS_START, CALLS_END),
+        separator="\n",
+    ),
     summary="The type and the name of a call, then its arguments as JSON in a Markdown fence.",
     models=("DeepSeek-V3", "DeepSeek-V3-0324", "DeepSeek-R1"),
     example=(
@@ -66,6 +78,11 @@ DEEPSEEK_V31 = ToolFormat(
     starts=(CALLS_START, CALL_START),
     markers=MARKERS,
     trims_content=False,
+    grammar=CallGrammar(
+        spellings=((CALL_START + "{name}" + SEPARATOR, CALL_END),),
+        trigger=CALLS_START,
+        section=(CALLS_START, CALLS_END),
+    ),
     summary="The name of a call, then its arguments as JSON.",
     models=("DeepSeek-V3.1",),
     example=(

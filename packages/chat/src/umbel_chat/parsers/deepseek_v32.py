@@ -1,6 +1,7 @@
 """Tool calls as DeepSeek-V3.2 writes them."""
 
 from umbel_chat.parsers.formats import Schemas, ToolFormat
+from umbel_chat.parsers.grammar import CallGrammar
 from umbel_chat.parsers.sink import Sink
 from umbel_chat.parsers.source import Source, Steps
 from umbel_chat.parsers.tagged_calls import DIFFERENCES, Tags, read_tagged_calls
@@ -30,6 +31,13 @@ DEEPSEEK_V32 = ToolFormat(
     starts=(TAGS.start, TAGS.call),
     markers=(TAGS.end,),
     trims_content=False,
+    grammar=CallGrammar(
+        spellings=((TAGS.call + '"{name}">\n', TAGS.call_end + "\n"),),
+        trigger=TAGS.start,
+        section=(TAGS.start + "\n", TAGS.end),
+        lead="\n\n",
+        style="deepseek_xml",
+    ),
     summary="DSML: tags with `invoke` and `parameter`, between `function_calls` tags; a parameter "
     "says whether it is a string.",
     models=("DeepSeek-V3.2",),

@@ -3,6 +3,7 @@
 import re
 
 from umbel_chat.parsers.formats import Schemas, ToolFormat
+from umbel_chat.parsers.grammar import CallGrammar
 from umbel_chat.parsers.parameters import Parameters
 from umbel_chat.parsers.sink import Sink
 from umbel_chat.parsers.source import Source, Steps, collect, ignore
@@ -78,6 +79,13 @@ GLM45 = ToolFormat(
     parse=read_glm45,
     starts=(START,),
     markers=(START, END, KEY, KEY_END, VALUE, VALUE_END),
+    grammar=CallGrammar(
+        spellings=((START + "{name}", END),),
+        trigger=START,
+        separator="\n",
+        style="glm_xml",
+        excludes=("<think>", "</think>", END, KEY, KEY_END, VALUE, VALUE_END),
+    ),
     summary="The name and `<arg_key>`, `<arg_value>` pairs between `<tool_call>` and "
     "`</tool_call>`; the schema of the tool says what is a string.",
     models=("GLM-4.5", "GLM-4.6", "GLM-4.7", "GLM-5"),

@@ -1,69 +1,88 @@
-"""What an answer must look like so that it calls tools: structural tags and JSON schemas.
+"""What an answer must look like so that it calls tools, as a structural tag.
 
 The tags are those of xgrammar's builtin formats and of vllm/tool_parsers/structural_tag_registry.py.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from umbel_chat.parsers.call_schemas import ANY_OBJECT, arguments_schema
 from umbel_chat.tools import NamedTool, Tool, ToolChoice
 
 Format = dict[str, object]
 """A format of a structural tag, see xgrammar's documentation."""
 
-ANY_OBJECT: Mapping[str, object] = {"type": "object"}
 
-DEFINITIONS = "$defs"
+class MessageGrammar(msgspec.Struct, frozen=True):
+    """How an answer is written that is made of messages, the last of which may be a call.
+
+    Messages that begin with one of `preambles` may come before it, each with `end` after it and
+    `separator` before the next.  `answer` begins the last one if that is no call.
+    """
+
+    preambles: tuple[str, ...]
+    end: str
+    separator: str
+    answer: str
 
 
-class CallGrammar(msgspec.Struct, frozen=True):
+class CallGrammar(msgspec.Struct, frozen=True, kw_only=True):
     """How a call is written, as far as it can be enforced.
 
-    `begin` and `end` stand around the arguments of a call, in one of several `spellings`, with
-    `{name}` for its name; `section` around all calls together, `separator` between them.  `style` is
-    xgrammar's for the arguments.  `trigger` is the text that begins a call, or all of them, and
-    cannot be anything else.  With `numbered`, a number and that text stand before the arguments.
+    `spellings` are texts around the arguments of a call, with `{name}` for its name, or
+    `{json_name}` for its name as JSON.  `section` is around all calls together, after `lead` where
+    they are all of an answer; `separator` may stand between them.  `style` is xgrammar's for the
+    arguments.  `trigger` is the text that begins a call, or all of them, and cannot be anything else;
+    text without calls has none of `excludes`.  With `numbered`, a number and that text stand before
+    the arguments.  With `messages`, a call is one of those, and has no trigger.
     """
 
     spellings: tuple[tuple[str, str], ...]
-    trigger: str
+    trigger: str = ""
     section: tuple[str, str] | None = None
+    lead: str = ""
     separator: str = ""
     style: str = "json"
     numbered: str | None = None
     excludes: tuple[str, ...] = ("<think>", "</think>")
+    messages: MessageGrammar | None = None
 
 
 def calls_format(
-    grammar: CallGrammar, tools: Sequence[Tool], choice: ToolChoice, single: bool, strict_only: bool
+    grammar: CallGrammar,
+    tools: Sequence[Tool],
+    choice: ToolChoice,
+    single: bool,
+    strict_only: bool,
+    own: Format | None = None,
 ) -> Format:
     """Give the format of an answer with calls of these tools, one at most if `single`.
 
-    With the choice "auto" it may be text, too.  `strict_only` leaves the arguments of tools that are
-    not strict free.
+    With the choice "auto" it may be text, too, of the form `own` if there is one.  `strict_only`
+    leaves the arguments of tools that are not strict free.
     """
     if isinstance(choice, NamedTool):
         tools = [tool for tool in tools if tool.name == choice.name]
         single = True
-    tags = [tag for tool in tools for tag in _tags(grammar, tool, strict_only)]
-    calls = _separated(tags, grammar.separator, single)
-    if grammar.section is None:
-        if choice != "auto":
-            return calls
-    else:
-        begin, end = grammar.section
-        if choice != "auto":
-            return {"type": "sequence", "elements": [_text(begin), calls, _text(end)]}
-        tags = [{"type": "tag", "begin": begin, "content": calls, "end": end}]
-    return {
-        "type": "triggered_tags",
-        "triggers": [grammar.trigger],
-        "tags": tags,
-        "excludes": list(grammar.excludes),
-        "stop_after_first": single,
-    }
+    tags = [tag for tool in tools for tag in _tags(grammar, tool, strict_only, single)]
+    if grammar.messages is not None:
+        return _last_message(grammar, grammar.messages, tags, choice == "auto", own)
+    if own is not None:
+        return either((_only_calls(grammar, tags, single), own))
+    if choice == "auto":
+        return _text_and_calls(grammar, tags, single)
+    return _only_calls(grammar, tags, single)
+
+
+def written_call(grammar: CallGrammar, name: str) -> str:
+    """Write an answer that calls a tool without arguments, as the first spelling is."""
+    begin, end = grammar.spellings[0]
+    number = "" if grammar.numbered is None else "0" + grammar.numbered
+    arguments = "{}" if grammar.style == "json" else ""
+    first, last = grammar.section or ("", "")
+    return first + _with_name(begin, name) + number + arguments + end + last
 
 
 def either(formats: Iterable[Format]) -> Format:
@@ -76,19 +95,70 @@ def structural_tag(form: Format) -> str:
     return json.dumps({"type": "structural_tag", "format": form})
 
 
-def _separated(tags: list[Format], separator: str, single: bool) -> Format:
+def text_format(value: str) -> Format:
+    """Give the format of one text."""
+    return {"type": "const_string", "value": value}
+
+
+def _only_calls(grammar: CallGrammar, tags: list[Format], single: bool) -> Format:
+    calls = _row(tags, single)
+    if grammar.section is None:
+        return calls
+    begin, end = grammar.section
+    return _sequence(text_format(grammar.lead + begin), calls, text_format(end))
+
+
+def _text_and_calls(grammar: CallGrammar, tags: list[Format], single: bool) -> Format:
+    if grammar.section is not None:
+        begin, end = grammar.section
+        tags = [{"type": "tag", "begin": begin, "content": _row(tags, single), "end": end}]
+    return {
+        "type": "triggered_tags",
+        "triggers": [grammar.trigger],
+        "tags": tags,
+        "excludes": list(grammar.excludes),
+        "stop_after_first": single,
+    }
+
+
+def _last_message(
+    grammar: CallGrammar,
+    messages: MessageGrammar,
+    tags: list[Format],
+    may_answer: bool,
+    own: Format | None,
+) -> Format:
+    preambles = [
+        _sequence(
+            {"type": "tag", "begin": begin, "content": {"type": "any_text"}, "end": messages.end},
+            text_format(messages.separator),
+        )
+        for begin in messages.preambles
+    ]
+    last = list(tags)
+    if may_answer:
+        text: Format = {"type": "any_text", "excludes": list(grammar.excludes)}
+        last.append(_sequence(text_format(messages.answer), own or text))
+    return _sequence({"type": "star", "content": either(preambles)}, either(last))
+
+
+def _row(tags: list[Format], single: bool) -> Format:
+    """Give the format of one call or more, one after the other."""
     return {
         "type": "tags_with_separator",
         "tags": tags,
-        "separator": separator,
+        "separator": "",
         "at_least_one": True,
         "stop_after_first": single,
     }
 
 
-def _tags(grammar: CallGrammar, tool: Tool, strict_only: bool) -> list[Format]:
-    enforced = tool.strict if strict_only else tool.strict is not False
-    schema: object = tool.parameters if enforced and tool.parameters is not None else None
+def _sequence(*elements: Format) -> Format:
+    return {"type": "sequence", "elements": list(elements)}
+
+
+def _tags(grammar: CallGrammar, tool: Tool, strict_only: bool, single: bool) -> list[Format]:
+    schema: object = arguments_schema(tool, strict_only)
     if schema is None:
         # Any JSON would do for a schema of true.
         schema = ANY_OBJECT if grammar.style == "json" else True
@@ -97,49 +167,20 @@ def _tags(grammar: CallGrammar, tool: Tool, strict_only: bool) -> list[Format]:
         content["style"] = grammar.style
     if grammar.numbered is not None:
         number: Format = {"type": "regex", "pattern": r"\d+"}
-        content = {"type": "sequence", "elements": [number, _text(grammar.numbered), content]}
-    name = json.dumps(tool.name, ensure_ascii=False)[1:-1]
+        content = _sequence(number, text_format(grammar.numbered), content)
     return [
-        {"type": "tag", "begin": begin.replace("{name}", name), "content": content, "end": end}
+        {
+            "type": "tag",
+            "begin": _with_name(begin, tool.name),
+            "content": content,
+            # As a separator of the tags it would have to be there.
+            "end": [end, end + grammar.separator] if grammar.separator and not single else end,
+        }
         for begin, end in grammar.spellings
     ]
 
 
-def _text(value: str) -> Format:
-    return {"type": "const_string", "value": value}
-
-
-def named_call_schema(tool: Tool) -> dict[str, object]:
-    """Give the schema of an answer that is nothing but the arguments of a tool."""
-    if tool.parameters is None:
-        return {"type": "object", "properties": {}}
-    return dict(tool.parameters)
-
-
-def call_list_schema(tools: Sequence[Tool], single: bool) -> dict[str, object]:
-    """Give the schema of an answer that is an array of calls, one at most if `single`.
-
-    Definitions move to the top, where references look for them; of several with one name the first
-    stays.  The rule is that of vllm/tool_parsers/utils.py.
-    """
-    definitions: dict[str, object] = {}
-    calls: list[object] = []
-    for tool in tools:
-        schema = named_call_schema(tool)
-        own = schema.pop(DEFINITIONS, None)
-        if isinstance(own, Mapping):
-            definitions = {**own, **definitions}
-        name = {"type": "string", "enum": [tool.name]}
-        calls.append(
-            {"properties": {"name": name, "parameters": schema}, "required": ["name", "parameters"]}
-        )
-    result: dict[str, object] = {
-        "type": "array",
-        "minItems": 1,
-        "items": {"type": "object", "anyOf": calls},
-    }
-    if single:
-        result["maxItems"] = 1
-    if definitions:
-        result[DEFINITIONS] = definitions
-    return result
+def _with_name(template: str, name: str) -> str:
+    if "{json_name}" in template:
+        return template.replace("{json_name}", json.dumps(name, ensure_ascii=False))
+    return template.replace("{name}", name)

@@ -4,6 +4,7 @@ import re
 from typing import NamedTuple
 
 from umbel_chat.parsers.formats import ReasoningFormat, Schemas, ToolFormat
+from umbel_chat.parsers.grammar import CallGrammar, MessageGrammar
 from umbel_chat.parsers.json_text import json_document
 from umbel_chat.parsers.sink import Sink
 from umbel_chat.parsers.source import Emit, Source, Steps, collect, within
@@ -192,6 +193,21 @@ OPENAI = ToolFormat(
     starts=(CHANNEL,),
     markers=MARKERS,
     trims_content=False,
+    grammar=CallGrammar(
+        # A call ends the answer: its end marker is a token that stops the model.
+        spellings=(
+            (f"{CHANNEL}commentary to=functions.{{name}} {CONSTRAIN}json{MESSAGE}", ""),
+            (f" to=functions.{{name}}{CHANNEL}commentary {CONSTRAIN}json{MESSAGE}", ""),
+            (f" to=functions.{{name}}{CHANNEL}commentary json{MESSAGE}", ""),
+        ),
+        excludes=(START, CHANNEL, END),
+        messages=MessageGrammar(
+            preambles=(f"{CHANNEL}analysis{MESSAGE}", f"{CHANNEL}commentary{MESSAGE}"),
+            end=END,
+            separator=f"{START}assistant",
+            answer=f"{CHANNEL}final{MESSAGE}",
+        ),
+    ),
     summary="Messages of the format Harmony; those to a tool are calls. Reasoning is read, too.",
     models=("gpt-oss",),
     example=EXAMPLE,

@@ -55,10 +55,11 @@ HERMES = ToolFormat(
     trims_content=False,
     grammar=CallGrammar(
         spellings=(
-            ('<tool_call>\n{"name": "{name}", "arguments": ', "}\n</tool_call>"),
-            ('<tool_call>{"name": "{name}", "arguments": ', "}</tool_call>"),
+            ('<tool_call>\n{"name": {json_name}, "arguments": ', "}\n</tool_call>"),
+            ('<tool_call>{"name": {json_name}, "arguments": ', "}</tool_call>"),
         ),
         trigger=START,
+        separator="\n",
         excludes=(),
     ),
     summary="A JSON object with `name` and `arguments` between `<tool_call>` and `</tool_call>`.",

@@ -3,6 +3,7 @@
 import re
 
 from umbel_chat.parsers.formats import Schemas, ToolFormat
+from umbel_chat.parsers.grammar import CallGrammar
 from umbel_chat.parsers.section_calls import CallHeader, SectionMarkers, read_section_calls
 from umbel_chat.parsers.sink import Sink
 from umbel_chat.parsers.source import Source, Steps, collect
@@ -37,6 +38,13 @@ KIMI_K2 = ToolFormat(
     starts=(SECTION_START, CALL_START),
     markers=(SECTION_START, SECTION_END, CALL_START, CALL_END, ARGUMENTS),
     trims_content=False,
+    grammar=CallGrammar(
+        spellings=((CALL_START + "functions.{name}:", CALL_END),),
+        trigger=SECTION_START,
+        section=(SECTION_START, SECTION_END),
+        numbered=ARGUMENTS,
+        excludes=("<think>", "</think>", CALL_START),
+    ),
     summary="The id that the model gives a call, which holds the name, then its arguments as JSON.",
     models=("Kimi-K2", "Kimi-K2-Thinking", "Kimi-K2.5"),
     example=(

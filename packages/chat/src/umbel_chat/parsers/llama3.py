@@ -1,6 +1,7 @@
 """Tool calls as Llama 3 and 4 write them: bare JSON."""
 
 from umbel_chat.parsers.formats import Schemas, ToolFormat
+from umbel_chat.parsers.grammar import CallGrammar
 from umbel_chat.parsers.json_calls import JsonCall
 from umbel_chat.parsers.json_text import json_container
 from umbel_chat.parsers.sink import Sink
@@ -54,6 +55,11 @@ LLAMA3_JSON = ToolFormat(
     names=("llama3_json", "llama4_json"),
     parse=read_llama3,
     starts=(PYTHON_TAG,),
+    grammar=CallGrammar(
+        spellings=(('{"name": {json_name}, "parameters": ', "}"),),
+        trigger='{"name": ',
+        separator="; ",
+    ),
     summary="JSON objects with `name` and `parameters`, with semicolons between them; "
     "`<|python_tag|>` may stand before.",
     models=("Llama 3.1", "Llama 3.2", "Llama 3.3", "Llama 4"),

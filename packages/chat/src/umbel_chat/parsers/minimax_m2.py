@@ -1,6 +1,7 @@
 """Tool calls and reasoning as MiniMax-M2 writes them."""
 
 from umbel_chat.parsers.formats import ReasoningFormat, Schemas, ToolFormat
+from umbel_chat.parsers.grammar import CallGrammar
 from umbel_chat.parsers.sink import Sink
 from umbel_chat.parsers.source import Source, Steps
 from umbel_chat.parsers.tagged_calls import DIFFERENCES, Tags, read_tagged_calls
@@ -25,6 +26,13 @@ MINIMAX_M2 = ToolFormat(
     parse=read_minimax_m2,
     starts=(TAGS.start,),
     markers=(TAGS.start, TAGS.end),
+    grammar=CallGrammar(
+        spellings=((TAGS.call + '"{name}">\n', TAGS.call_end + "\n"),),
+        trigger=TAGS.start,
+        section=(TAGS.start + "\n", TAGS.end),
+        lead="\n",
+        style="minimax_xml",
+    ),
     summary="`<invoke name=...>` with `<parameter name=...>` inside, between "
     "`<minimax:tool_call>` and `</minimax:tool_call>`; the schema of the tool says what is a "
     "string.",

@@ -1,6 +1,7 @@
 """Tool calls as Qwen3-Coder and Seed-OSS write them."""
 
 from umbel_chat.parsers.formats import ReasoningFormat, Schemas, ToolFormat
+from umbel_chat.parsers.grammar import CallGrammar
 from umbel_chat.parsers.sink import Sink
 from umbel_chat.parsers.source import Source, Steps
 from umbel_chat.parsers.tagged_calls import DIFFERENCES, Tags, read_tagged_calls
@@ -40,6 +41,13 @@ QWEN3_CODER = ToolFormat(
     parse=read_qwen3_coder,
     starts=(QWEN_TAGS.start,),
     markers=(QWEN_TAGS.start, QWEN_TAGS.end),
+    grammar=CallGrammar(
+        # The grammar of the parameters has room for line breaks around them.
+        spellings=(("<tool_call>\n<function={name}>\n", "</function>\n</tool_call>"),),
+        trigger="<tool_call>\n<function=",
+        separator="\n",
+        style="qwen_xml",
+    ),
     summary="`<function=...>` with `<parameter=...>` inside, between `<tool_call>` and "
     "`</tool_call>`; the schema of the tool says what is a string.",
     models=("Qwen3-Coder", "Qwen3.5"),

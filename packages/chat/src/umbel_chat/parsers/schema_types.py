@@ -71,14 +71,15 @@ def _parts(schema: object, root: Mapping[str, object]) -> list[Mapping[str, obje
         reference = part.get("$ref")
         if isinstance(reference, str) and reference not in followed:
             followed.add(reference)
-            parts.append(_target(reference, root))
+            parts.append(target_of(reference, root))
         for key in ("anyOf", "oneOf", "allOf"):
             choices = part.get(key)
             parts += choices if isinstance(choices, list) else []
     return [part for part in parts if isinstance(part, Mapping)]
 
 
-def _target(reference: str, root: Mapping[str, object]) -> object:
+def target_of(reference: str, root: Mapping[str, object]) -> object:
+    """Give what a reference leads to, None if that is nothing; `root` is where it begins."""
     place: object = root
     for step in reference.removeprefix("#").split("/")[1:]:
         if not isinstance(place, Mapping):

@@ -70,7 +70,7 @@ def check_schema_work(schema: object, is_json: bool = True) -> None:
     limits: set[tuple[int, int]] = set()
     patterns: set[str] = set()
     work = 0
-    for node in _nodes(schema):
+    for node in schemas_in(schema):
         limits.add((_number(node, "minLength"), _number(node, "maxLength")))
         patterns.update(_patterns(node))
         work += _properties_work(node)
@@ -89,7 +89,7 @@ def check_schema_work(schema: object, is_json: bool = True) -> None:
         check_bearable(Form(work=work))
 
 
-def _nodes(schema: object) -> Iterator[Mapping[str, object]]:
+def schemas_in(schema: object) -> Iterator[Mapping[str, object]]:
     """Give every schema in a schema that is not empty; refuses what is nested too deeply."""
     references = _references(schema)
     level: list[tuple[object, bool]] = [(schema, False)]
