@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import random
 import re
 import socket
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -28,7 +29,7 @@ from umbel_chat import (
 )
 from umbel_chat.parsers.registry import REASONING_FORMATS, TOOL_FORMATS
 from umbel_engine import EngineClient, EngineOptions, Logprobs
-from umbel_engine.mock import DEFAULT_READY, MockEngine, tokens
+from umbel_engine.mock import DEFAULT_READY, MockEngine, MockStep, tokens
 from umbel_llm import AdmissionLimits, Llm, LlmMetrics
 from umbel_server import ServerOptions, create_app
 from umbel_server.connections import HEAD_TIMEOUT, Runner
@@ -139,6 +140,26 @@ def token(tokenizer):
         return token_id
 
     return token
+
+
+@pytest.fixture(scope="session")
+def spell(tokenizer):
+    """Write a text as steps of some tokens each, drawn by a seed; a limit or a stop ends it."""
+
+    def spell(text, seed=None, finish="stop"):
+        token_ids = tokenizer.encode(text, add_special_tokens=False).ids
+        if finish == "stop":
+            token_ids.append(2)
+        steps = []
+        draw = random.Random(seed)
+        while token_ids:
+            count = 1 if seed is None else draw.randint(1, 4)
+            steps.append(MockStep(token_ids=tuple(token_ids[:count])))
+            del token_ids[:count]
+        last = steps.pop()
+        return [*steps, MockStep(token_ids=last.token_ids, finish=finish)]
+
+    return spell
 
 
 @pytest.fixture(scope="session")
@@ -391,6 +412,7 @@ async def serving(
     new_processor=None,
     tool_parser=None,
     reasoning_parser=None,
+    reasoning_format=None,
     send_buffer=None,
     max_model_len=2048,
     max_logprobs=20,
@@ -434,7 +456,9 @@ async def serving(
             trust_request_template=trust_request_template,
             template_limits=template_limits or TemplateLimits(),
             tool_format=TOOL_FORMATS[tool_parser] if tool_parser else None,
-            reasoning_format=REASONING_FORMATS[reasoning_parser] if reasoning_parser else None,
+            reasoning_format=REASONING_FORMATS[reasoning_parser]
+            if reasoning_parser
+            else reasoning_format,
         )
         chat = ChatLlm(model, text, new_processor)
         app = create_app(chat, ServerOptions(**options), registry)

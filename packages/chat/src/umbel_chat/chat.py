@@ -1,6 +1,6 @@
 """Messages in, messages out, n times."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -13,7 +13,7 @@ from umbel_chat.parsers.formats import ReasoningFormat, ToolFormat
 from umbel_chat.parsers.model_parsers import ModelParsers
 from umbel_chat.plan import AnswerPlan, plan_answer
 from umbel_chat.processes import RenderingProcesses, TemplateLimits
-from umbel_chat.request import ChatRequest
+from umbel_chat.request import AnswerRequest, ChatRequest
 from umbel_chat.stage import ChatDelta, ChatStage
 from umbel_chat.template import UNTRUSTED_TEMPLATE, ChatTemplate
 from umbel_engine import Samples
@@ -148,12 +148,10 @@ class ChatLlm:
         prompt = request.prompt_token_ids or self.render(request)
         text = _text_request(request, prompt, self._sampling(request))
         lowered = self.text.lower(text, n)
-        plan, told = AnswerPlan(), {}
-        if self.parsers is not None:
-            arguments = self.template_arguments(request)
-            plan = plan_answer(self.parsers, lowered.prompt_token_ids, request, arguments)
-            if self.parsers.reasoning is not None:
-                told = engine_parser_arguments(arguments)
+        arguments = self.template_arguments(request)
+        plan, told = self.plan(lowered.prompt_token_ids, request, arguments), {}
+        if self.parsers is not None and self.parsers.reasoning is not None:
+            told = engine_parser_arguments(arguments)
         ended = self._reasoning_ended(request, plan)
         if ended is not None:
             text = msgspec.structs.replace(
@@ -161,6 +159,22 @@ class ChatLlm:
             )
             lowered = msgspec.structs.replace(lowered, request=text)
         return LoweredChat(lowered, plan)
+
+    def plan(
+        self,
+        prompt_token_ids: Sequence[int],
+        request: AnswerRequest,
+        template_arguments: Mapping[str, object],
+    ) -> AnswerPlan:
+        """Plan how to read the answers to a prompt that was rendered with these arguments."""
+        if self.parsers is None:
+            return AnswerPlan()
+        return plan_answer(self.parsers, prompt_token_ids, request, template_arguments)
+
+    def needs_special_tokens(self, request: AnswerRequest) -> bool:
+        """Say whether parsers look for special tokens, which must not be left out of the text then."""
+        parsers = self.parsers
+        return parsers is not None and parsers.needs_special_tokens(request.allows_calls)
 
     def _reasoning_ended(self, request: ChatRequest, plan: AnswerPlan) -> bool | None:
         """Say whether the engine is to enforce structured outputs from the first token on."""
@@ -174,15 +188,13 @@ class ChatLlm:
     def _sampling(self, request: ChatRequest) -> SamplingOptions:
         """Give how to sample so that parsers see markers, and calls are made that must be."""
         sampling, tools, parsers = request.sampling, request.tools, self.parsers
-        if parsers is None:
-            return sampling
-        calls = parsers.tool is not None and bool(tools) and request.tool_choice != "none"
-        if parsers.needs_special_tokens(calls):
+        if self.needs_special_tokens(request):
             sampling = msgspec.structs.replace(sampling, skip_special_tokens=False)
-        if not calls or parsers.tool is None or tools is None:
+        tool_format = None if parsers is None else parsers.tool
+        if tool_format is None or tools is None or not request.allows_calls:
             return sampling
         constraint = tool_constraint(
-            parsers.tool,
+            tool_format,
             tools,
             request.tool_choice,
             not request.parallel_tool_calls,

@@ -13,7 +13,7 @@ from umbel_chat.parsers.formats import Schemas
 from umbel_chat.parsers.model_parsers import ModelParsers
 from umbel_chat.parsers.reasoning import PromptState
 from umbel_chat.parsers.sample import Read
-from umbel_chat.request import ChatRequest
+from umbel_chat.request import AnswerRequest
 from umbel_chat.tools import NamedTool
 
 NO_SCHEMA: Mapping[str, object] = {}
@@ -53,7 +53,7 @@ class AnswerPlan(msgspec.Struct, frozen=True):
 def plan_answer(
     parsers: ModelParsers,
     prompt_token_ids: Sequence[int],
-    request: ChatRequest,
+    request: AnswerRequest,
     template_arguments: Mapping[str, object],
 ) -> AnswerPlan:
     """Plan how to read the answers to a prompt."""
