@@ -1,6 +1,8 @@
 """Messages in, messages out, n times."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TypeAlias
 
 import msgspec
 
@@ -18,6 +20,9 @@ from umbel_chat.stage import ChatDelta, ChatStage
 from umbel_chat.template import UNTRUSTED_TEMPLATE, ChatTemplate
 from umbel_engine import Samples
 from umbel_text import LoweredRequest, SamplingOptions, TextLlm, TextRequest, TextStage
+
+CallsListener: TypeAlias = Callable[[bool, bool], None]
+"""Gets whether a sample was streamed, and whether calls were found in it."""
 
 FEW_MESSAGES = 1024
 """So many messages are read whatever the model's context."""
@@ -68,6 +73,8 @@ class ChatLlm:
         self.text = text
         self.parsers: ModelParsers | None = None
         """What reads the model's tool calls and reasoning; None when all is content."""
+        self.calls_listener: CallsListener | None = None
+        """Told of every sample in which the model's parser looked for calls, at its end."""
         self._new_processor = new_processor or PlainTextProcessor
         formats = (model.tool_format, model.reasoning_format)
         if new_processor is None and any(form is not None for form in formats):
@@ -215,15 +222,21 @@ class ChatLlm:
         """
         lowered = request if isinstance(request, LoweredChat) else self.lower(request, n)
 
+        listener, on_calls_read = self.calls_listener, None
+        if listener is not None:
+            on_calls_read = partial(listener, lowered.text.request.stream_interval is not None)
+
         def stage(text: TextStage) -> ChatStage:
-            return ChatStage(text, self._processor(lowered.plan))
+            return ChatStage(text, self._processor(lowered.plan, on_calls_read))
 
         return self.text.generate_with(lowered.text, n, stage)
 
-    def _processor(self, plan: AnswerPlan) -> OutputProcessor:
+    def _processor(
+        self, plan: AnswerPlan, on_calls_read: Callable[[bool], None] | None
+    ) -> OutputProcessor:
         if self.parsers is None:
             return self._new_processor()
-        return plan.new_processor(self.parsers)
+        return plan.new_processor(self.parsers, on_calls_read)
 
 
 ENGINE_PARSER_ARGUMENTS = ("enable_thinking", "thinking", "thinking_mode", "reasoning_effort")

@@ -1,6 +1,6 @@
 """How the samples of a request are to be read."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Literal
 
@@ -34,13 +34,20 @@ class AnswerPlan(msgspec.Struct, frozen=True):
     forced: Literal["required"] | NamedTool | None = None
     rules: AnswerRules = AnswerRules()
 
-    def new_processor(self, parsers: ModelParsers) -> OutputProcessor:
-        """Make the output processor of one sample."""
+    def new_processor(
+        self, parsers: ModelParsers, on_calls_read: Callable[[bool], None] | None = None
+    ) -> OutputProcessor:
+        """Make the output processor of one sample.
+
+        `on_calls_read` is told at its end whether there were calls, if the model's parser of calls
+        has looked for them.
+        """
         if self.tools is None and parsers.reasoning is None and not parsers.reads_whole:
             # There is nothing to look for.
             return PlainTextProcessor()
         parser = parsers.new_parser(self.state, self.tools, self._forced_read())
-        return AnswerProcessor(parser, self.rules)
+        looks_for_calls = self.tools is not None and self.forced is None
+        return AnswerProcessor(parser, self.rules, on_calls_read if looks_for_calls else None)
 
     def _forced_read(self) -> Read | None:
         if self.forced is None:
