@@ -392,6 +392,7 @@ async def serving(
     new_processor=None,
     tool_parser=None,
     reasoning_parser=None,
+    reasoning_format=None,
     send_buffer=None,
     max_model_len=2048,
     max_logprobs=20,
@@ -435,7 +436,9 @@ async def serving(
             trust_request_template=trust_request_template,
             template_limits=template_limits or TemplateLimits(),
             tool_format=TOOL_FORMATS[tool_parser] if tool_parser else None,
-            reasoning_format=REASONING_FORMATS[reasoning_parser] if reasoning_parser else None,
+            reasoning_format=REASONING_FORMATS[reasoning_parser]
+            if reasoning_parser
+            else reasoning_format,
         )
         chat = ChatLlm(model, text, new_processor)
         app = create_app(chat, ServerOptions(**options), registry)

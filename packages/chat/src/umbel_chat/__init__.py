@@ -17,12 +17,13 @@ from umbel_chat.events import (
 )
 from umbel_chat.output import OutputProcessor, OutputProcessorFactory, PlainTextProcessor
 from umbel_chat.processes import TemplateLimits
-from umbel_chat.request import ChatRequest
+from umbel_chat.request import AnswerRequest, ChatRequest
 from umbel_chat.stage import ChatDelta
 from umbel_chat.template import ChatTemplate, load_chat_template
 from umbel_chat.tools import NamedTool, Tool, ToolChoice
 
 __all__ = [
+    "AnswerRequest",
     "ArgumentsDelta",
     "ChatDelta",
     "ChatError",

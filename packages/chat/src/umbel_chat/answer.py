@@ -2,7 +2,7 @@
 
 import secrets
 import string
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -44,14 +44,21 @@ class AnswerRules(msgspec.Struct, frozen=True):
 class AnswerProcessor:
     """An output processor that shows of another one's events what the request wants.
 
-    Calls get an index and an id, those without arguments get `{}`.
+    Calls get an index and an id, those without arguments get `{}`.  At the end of the sample,
+    `on_end` is told whether there were calls.
     """
 
-    __slots__ = ("_calls", "_has_arguments", "_is_shown", "_parser", "_rules")
+    __slots__ = ("_calls", "_has_arguments", "_is_shown", "_on_end", "_parser", "_rules")
 
-    def __init__(self, parser: OutputProcessor, rules: AnswerRules) -> None:
+    def __init__(
+        self,
+        parser: OutputProcessor,
+        rules: AnswerRules,
+        on_end: Callable[[bool], None] | None = None,
+    ) -> None:
         self._parser = parser
         self._rules = rules
+        self._on_end = on_end
         self._calls = 0
         # Of the call that began last.
         self._is_shown = False
@@ -83,7 +90,10 @@ class AnswerProcessor:
 
     def finish(self) -> list[OutputEvent]:
         """Give what is shown of what the parser held back."""
-        return self._shown(self._parser.finish())
+        events = self._shown(self._parser.finish())
+        if self._on_end is not None:
+            self._on_end(self._calls > 0)
+        return events
 
     def _shown(self, events: list[OutputEvent]) -> list[OutputEvent]:
         shown: list[OutputEvent] = []

@@ -1,6 +1,8 @@
 """Messages in, messages out, n times."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TypeAlias
 
 import msgspec
 
@@ -13,11 +15,14 @@ from umbel_chat.parsers.formats import ReasoningFormat, ToolFormat
 from umbel_chat.parsers.model_parsers import ModelParsers
 from umbel_chat.plan import AnswerPlan, plan_answer
 from umbel_chat.processes import RenderingProcesses, TemplateLimits
-from umbel_chat.request import ChatRequest
+from umbel_chat.request import AnswerRequest, ChatRequest
 from umbel_chat.stage import ChatDelta, ChatStage
 from umbel_chat.template import UNTRUSTED_TEMPLATE, ChatTemplate
 from umbel_engine import Samples
 from umbel_text import LoweredRequest, SamplingOptions, TextLlm, TextRequest, TextStage
+
+CallsListener: TypeAlias = Callable[[bool, bool], None]
+"""Gets whether a sample was streamed, and whether calls were found in it."""
 
 FEW_MESSAGES = 1024
 """So many messages are read whatever the model's context."""
@@ -72,6 +77,8 @@ class ChatLlm:
         self.text = text
         self.parsers: ModelParsers | None = None
         """What reads the model's tool calls and reasoning; None when all is content."""
+        self.calls_listener: CallsListener | None = None
+        """Told of every sample in which the model's parser looked for calls, at its end."""
         self._new_processor = new_processor or PlainTextProcessor
         formats = (model.tool_format, model.reasoning_format)
         if new_processor is None and any(form is not None for form in formats):
@@ -153,12 +160,10 @@ class ChatLlm:
         sampling = self._sampling(request)
         text = _text_request(request, prompt, sampling)
         lowered = self.text.lower(text, n)
-        plan, told = AnswerPlan(), {}
-        if self.parsers is not None:
-            arguments = self.template_arguments(request)
-            plan = plan_answer(self.parsers, lowered.prompt_token_ids, request, arguments)
-            if self.parsers.reasoning is not None:
-                told = engine_parser_arguments(arguments)
+        arguments = self.template_arguments(request)
+        plan, told = self.plan(lowered.prompt_token_ids, request, arguments), {}
+        if self.parsers is not None and self.parsers.reasoning is not None:
+            told = engine_parser_arguments(arguments)
         ended = self._reasoning_ended(request, plan)
         if ended is not None:
             text = msgspec.structs.replace(
@@ -167,6 +172,22 @@ class ChatLlm:
             lowered = msgspec.structs.replace(lowered, request=text)
         own = request.sampling.structured_outputs
         return LoweredChat(lowered, plan, sampling.structured_outputs is not own)
+
+    def plan(
+        self,
+        prompt_token_ids: Sequence[int],
+        request: AnswerRequest,
+        template_arguments: Mapping[str, object],
+    ) -> AnswerPlan:
+        """Plan how to read the answers to a prompt that was rendered with these arguments."""
+        if self.parsers is None:
+            return AnswerPlan()
+        return plan_answer(self.parsers, prompt_token_ids, request, template_arguments)
+
+    def needs_special_tokens(self, request: AnswerRequest) -> bool:
+        """Say whether parsers look for special tokens, which must not be left out of the text then."""
+        parsers = self.parsers
+        return parsers is not None and parsers.needs_special_tokens(request.allows_calls)
 
     def _reasoning_ended(self, request: ChatRequest, plan: AnswerPlan) -> bool | None:
         """Say whether the engine is to enforce structured outputs from the first token on."""
@@ -180,15 +201,13 @@ class ChatLlm:
     def _sampling(self, request: ChatRequest) -> SamplingOptions:
         """Give how to sample so that parsers see markers, and calls are made that must be."""
         sampling, tools, parsers = request.sampling, request.tools, self.parsers
-        if parsers is None:
-            return sampling
-        calls = parsers.tool is not None and bool(tools) and request.tool_choice != "none"
-        if parsers.needs_special_tokens(calls):
+        if self.needs_special_tokens(request):
             sampling = msgspec.structs.replace(sampling, skip_special_tokens=False)
-        if not calls or parsers.tool is None or tools is None:
+        tool_format = None if parsers is None else parsers.tool
+        if tool_format is None or tools is None or not request.allows_calls:
             return sampling
         constraint = tool_constraint(
-            parsers.tool,
+            tool_format,
             tools,
             request.tool_choice,
             not request.parallel_tool_calls,
@@ -209,17 +228,23 @@ class ChatLlm:
         """
         lowered = request if isinstance(request, LoweredChat) else self.lower(request, n)
 
+        listener, on_calls_read = self.calls_listener, None
+        if listener is not None:
+            on_calls_read = partial(listener, lowered.text.request.stream_interval is not None)
+
         def stage(text: TextStage) -> ChatStage:
             if lowered.holds_to_tools:
                 text.blame("tools")
-            return ChatStage(text, self._processor(lowered.plan))
+            return ChatStage(text, self._processor(lowered.plan, on_calls_read))
 
         return self.text.generate_with(lowered.text, n, stage)
 
-    def _processor(self, plan: AnswerPlan) -> OutputProcessor:
+    def _processor(
+        self, plan: AnswerPlan, on_calls_read: Callable[[bool], None] | None
+    ) -> OutputProcessor:
         if self.parsers is None:
             return self._new_processor()
-        return plan.new_processor(self.parsers)
+        return plan.new_processor(self.parsers, on_calls_read)
 
 
 ENGINE_PARSER_ARGUMENTS = ("enable_thinking", "thinking", "thinking_mode", "reasoning_effort")

@@ -1,6 +1,6 @@
 """How the samples of a request are to be read."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Literal
 
@@ -13,7 +13,7 @@ from umbel_chat.parsers.formats import Schemas
 from umbel_chat.parsers.model_parsers import ModelParsers
 from umbel_chat.parsers.reasoning import PromptState
 from umbel_chat.parsers.sample import Read
-from umbel_chat.request import ChatRequest
+from umbel_chat.request import AnswerRequest
 from umbel_chat.tools import NamedTool
 
 NO_SCHEMA: Mapping[str, object] = {}
@@ -34,13 +34,20 @@ class AnswerPlan(msgspec.Struct, frozen=True):
     forced: Literal["required"] | NamedTool | None = None
     rules: AnswerRules = AnswerRules()
 
-    def new_processor(self, parsers: ModelParsers) -> OutputProcessor:
-        """Make the output processor of one sample."""
+    def new_processor(
+        self, parsers: ModelParsers, on_calls_read: Callable[[bool], None] | None = None
+    ) -> OutputProcessor:
+        """Make the output processor of one sample.
+
+        `on_calls_read` is told at its end whether there were calls, if the model's parser of calls
+        has looked for them.
+        """
         if self.tools is None and parsers.reasoning is None and not parsers.reads_whole:
             # There is nothing to look for.
             return PlainTextProcessor()
         parser = parsers.new_parser(self.state, self.tools, self._forced_read())
-        return AnswerProcessor(parser, self.rules)
+        looks_for_calls = self.tools is not None and self.forced is None
+        return AnswerProcessor(parser, self.rules, on_calls_read if looks_for_calls else None)
 
     def _forced_read(self) -> Read | None:
         if self.forced is None:
@@ -53,7 +60,7 @@ class AnswerPlan(msgspec.Struct, frozen=True):
 def plan_answer(
     parsers: ModelParsers,
     prompt_token_ids: Sequence[int],
-    request: ChatRequest,
+    request: AnswerRequest,
     template_arguments: Mapping[str, object],
 ) -> AnswerPlan:
     """Plan how to read the answers to a prompt."""

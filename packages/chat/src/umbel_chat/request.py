@@ -9,13 +9,30 @@ from umbel_text import SamplingOptions
 from umbel_text.request import TruncationSide
 
 
-class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
+class AnswerRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a request says of the answers to it.
+
+    `tools` may be called as `tool_choice` says; with `parallel_tool_calls` false at most one call is
+    shown.  `include_reasoning` says whether reasoning is.
+    """
+
+    tools: list[Tool] | None = None
+    tool_choice: ToolChoice = "none"
+    parallel_tool_calls: bool = True
+    include_reasoning: bool = True
+
+    @property
+    def allows_calls(self) -> bool:
+        """Whether there are tools that may be called."""
+        return bool(self.tools) and self.tool_choice != "none"
+
+
+class ChatRequest(AnswerRequest, frozen=True, kw_only=True):
     """A conversation to continue, for every sample alike.
 
-    `messages` are OpenAI's, decoded from JSON.  The model sees `tools` whatever `tool_choice` says
-    of calling them; with `parallel_tool_calls` false at most one call is shown.
-    `include_reasoning` says whether reasoning is.  `template_arguments` and `documents` are handed to
-    the chat template; `chat_template` is the source of another one, which the model has to allow.
+    `messages` are OpenAI's, decoded from JSON.  The model sees the tools whatever the choice among
+    them is.  `template_arguments` and `documents` are handed to the chat template; `chat_template`
+    is the source of another one, which the model has to allow.
     `prompt_token_ids` is what they were rendered to before, if it is known: they are not rendered
     again then.
     See `umbel_text.TextRequest` for the other fields.
@@ -25,10 +42,6 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     messages: list[object]
     sampling: SamplingOptions
     arrival_time: float = msgspec.field(default_factory=time.time)
-    tools: list[Tool] | None = None
-    tool_choice: ToolChoice = "none"
-    parallel_tool_calls: bool = True
-    include_reasoning: bool = True
     add_generation_prompt: bool = True
     continue_final_message: bool = False
     template_arguments: dict[str, object] = {}

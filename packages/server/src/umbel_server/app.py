@@ -32,6 +32,7 @@ from umbel_server.routes.render import add_render_routes
 from umbel_server.routes.server_info import add_server_info_routes
 from umbel_server.routes.tokenize import add_tokenize_routes
 from umbel_server.server import SERVER, Server
+from umbel_server.tool_call_metrics import ToolCallMetrics
 from umbel_server.watch import ClientDisconnectedError
 
 logger = logging.getLogger(__name__)
@@ -58,6 +59,9 @@ def create_app(
         middlewares.insert(0, log.middleware)
         if chat.text.generates:
             chat.text.llm.listener = log.note
+    if chat.text.generates and chat.model.tool_format is not None:
+        metrics = ToolCallMetrics(options.served_model_names[0], registry)
+        chat.calls_listener = metrics.count
     if options.api_keys:
         middlewares.append(checking_keys(options.api_keys))
     middlewares += [cors.answering_preflights, answering_errors, redirecting]

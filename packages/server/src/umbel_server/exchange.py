@@ -16,7 +16,9 @@ from umbel_server.requests.chat import ChatCompletionRequest
 from umbel_server.requests.completion import CompletionRequest
 from umbel_server.requests.headers import read_headers
 from umbel_server.requests.limits import check_n
+from umbel_server.requests.parse_context import ParseContext
 from umbel_server.requests.shared import ExtraArgument, check_encodable
+from umbel_server.requests.tools import NamedToolChoice
 from umbel_server.responses.context import AnswerContext
 from umbel_server.responses.logprobs import Display
 from umbel_server.server import SERVER, Server
@@ -218,4 +220,22 @@ def answer_context(
         continuous_usage=forced or (include_usage and bool(usage and usage.continuous_usage_stats)),
         prompt_details=options.enable_prompt_tokens_details,
         timing=options.enable_per_request_metrics,
+    )
+
+
+def parsed_context(
+    context: AnswerContext, server: Server, body: ChatCompletionRequest | ParseContext
+) -> AnswerContext:
+    """Say how parsers have a part in an answer."""
+    parsers = server.chat.parsers
+    if parsers is None:
+        return context
+    is_named = isinstance(body.tool_choice, NamedToolChoice)
+    return msgspec.structs.replace(
+        context,
+        is_parsed=True,
+        hides_tokens=not body.include_reasoning,
+        reasoning_details=parsers.reasoning is not None,
+        forces_calls=is_named or body.tool_choice == "required",
+        names_tool=is_named,
     )

@@ -30,8 +30,8 @@ class SampleParser:
         source: Source,
         sink: Sink,
         read: Read,
-        marker_ids: AbstractSet[int],
-        watched_ids: Container[int] | None,
+        marker_ids: AbstractSet[int] = frozenset(),
+        watched_ids: Container[int] | None = None,
     ) -> None:
         self._source = source
         self._sink = sink

@@ -12,6 +12,7 @@ from umbel_server.requests.generate_sampling import (
     SamplingReader,
     check_sampling,
 )
+from umbel_server.requests.parse_context import ParseContext, check_parse_context, unknown_fields
 from umbel_server.requests.shared import (
     CacheSalt,
     Int64,
@@ -22,7 +23,6 @@ from umbel_server.requests.shared import (
     check_encodable,
     new_request_id,
 )
-from umbel_server.requests.tools import Tool, ToolChoice
 
 OutputMode = Literal["tokens", "text", "derender"]
 
@@ -47,17 +47,6 @@ class ReasoningParserArguments(Struct, frozen=True):
     """What the engine's reasoning parser is made with; nothing else may be."""
 
     chat_template_kwargs: dict[str, object] = {}
-
-
-class ParseContext(Struct, frozen=True):
-    """What a chat request said of tools and reasoning, for turning tokens into a message."""
-
-    tools: list[Tool] | None = None
-    tool_choice: ToolChoice = "none"
-    parallel_tool_calls: bool | None = True
-    include_reasoning: bool = True
-    chat_template_kwargs: dict[str, object] = {}
-    history_tool_call_cnt: NonNegative = 0
 
 
 class GenerateRequest(Struct, frozen=True, kw_only=True):
@@ -104,16 +93,18 @@ def read_generate_request(body: dict[str, object], limit: int) -> GenerateReques
     return request
 
 
-def check_generate_served(request: GenerateRequest, reasons: bool) -> None:
+def check_generate_served(request: GenerateRequest, reasons: bool, parses: bool) -> None:
     """Refuse what is known and not served; raises ApiError.
 
-    `reasons` says that there is a reasoning parser.
+    `reasons` says that there is a reasoning parser, `parses` that there is a parser of any kind.
     """
     sampling, features = request.sampling_params, request.features
     if sampling.prompt_logprob_token_ids is not None and request.stream:
         raise bad_request("prompt_logprob_token_ids are not available when stream=true.")
     if request.output_mode == "derender" and request.stream:
         raise bad_request("output_mode='derender' does not support stream=true.")
+    if request.output_mode == "derender" and parses:
+        check_parse_context(request.parse_context)
     # With nothing to constrain, it does not matter where reasoning ends.
     constrained = sampling.structured_outputs is not None and not reasons
     for name, asked in (
@@ -136,6 +127,13 @@ def _check_together(request: GenerateRequest, body: dict[str, object]) -> None:
     elif request.output_mode != "tokens" and not request.sampling_params.detokenize:
         fault = (
             f"output_mode={request.output_mode!r} requires sampling_params.detokenize to be true"
+        )
+    elif request.output_mode == "derender" and (
+        unknown := unknown_fields(body.get("parse_context"))
+    ):
+        fault = (
+            f"Unknown parse_context fields {unknown}; the render server is newer than this generate "
+            "server"
         )
     if fault is not None:
         faults = Faults()

@@ -129,7 +129,7 @@ def _choice(
     shows_tokens = context.return_token_ids and not context.hides_tokens
     return ChatChoice(
         index,
-        _message(context, role, echo, parts),
+        message_of(context, role, echo, parts),
         logprobs,
         reason,
         finish.stop_reason if finish is not None else None,
@@ -139,7 +139,8 @@ def _choice(
     )
 
 
-def _message(context: AnswerContext, role: str, echo: str, parts: Parts) -> Message:
+def message_of(context: AnswerContext, role: str, echo: str, parts: Parts) -> Message:
+    """Give the message that a sample is made of; `echo` stands before its content."""
     content = parts.content
     if content is None and (echo or context.forces_calls or not (parts.calls or parts.reasoning)):
         content = ""

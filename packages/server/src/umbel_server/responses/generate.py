@@ -7,11 +7,12 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from umbel_chat import ChatDelta
 from umbel_engine import FinishReason, Logprobs, TokenDelta, WeightVersionSpan
-from umbel_server.responses.chat import Message
 from umbel_server.responses.context import AnswerContext, completion_prompt_details
 from umbel_server.responses.extras import NOTHING, TransferParameters, array_file
 from umbel_server.responses.logprobs import LOWEST, ChatLogprobs, Display, chat_logprobs
+from umbel_server.responses.message_choice import MessageChoice, message_choice
 from umbel_server.usage import Usage, usage_of
 from umbel_text import PositionLogprobs, TextDelta, Tokenizer, decode_prompt_logprobs
 
@@ -81,20 +82,6 @@ class TextChoice(msgspec.Struct, frozen=True):
     logprobs: ChatLogprobs | None
 
 
-class MessageChoice(msgspec.Struct, frozen=True):
-    """One of the n samples, as a message of a chat."""
-
-    index: int
-    finish_reason: FinishReason
-    stop_reason: int | str | None
-    token_ids: list[int]
-    routed_experts: str | None
-    sampling_mask: None
-    weight_versions: list[WeightVersionSpan] | None
-    message: Message
-    logprobs: ChatLogprobs | None
-
-
 Choice = GenerateChoice | TextChoice | MessageChoice
 
 
@@ -119,12 +106,12 @@ class GenerateAnswer(msgspec.Struct, frozen=True, kw_only=True):
 def generate_answer(
     context: AnswerContext,
     output_mode: str,
-    outputs: Sequence[TokenOutput],
+    outputs: Sequence[TokenOutput | ChatDelta],
     prompt_logprobs: PromptLogprobs | None,
 ) -> bytes:
     """Render the answer from the whole output of each sample.
 
-    `output_mode` is "tokens" or, where the outputs have a text, "text" or "derender".
+    `output_mode` is "tokens", "text" where the outputs have one, or "derender" for messages.
     """
     first = outputs[0]
     extras = first.extras or NOTHING
@@ -148,7 +135,11 @@ def generate_answer(
     return msgspec.json.encode(answer)
 
 
-def _choice(context: AnswerContext, output_mode: str, index: int, output: TokenOutput) -> Choice:
+def _choice(
+    context: AnswerContext, output_mode: str, index: int, output: TokenOutput | ChatDelta
+) -> Choice:
+    if isinstance(output, ChatDelta):
+        return message_choice(context, index, output)
     finish, extras = output.finish, output.extras or NOTHING
     shared = (
         index,
@@ -159,12 +150,10 @@ def _choice(context: AnswerContext, output_mode: str, index: int, output: TokenO
         None,
         extras.weight_versions,
     )
+    # Stop strings are looked for in a text that nobody wants.
     if output_mode == "tokens" or isinstance(output, TokenDelta):
         return GenerateChoice(*shared, choice_logprobs(context, output))
-    logprobs = text_logprobs(context, output)
-    if output_mode == "text":
-        return TextChoice(*shared, output.text, logprobs)
-    return MessageChoice(*shared, Message("assistant", output.text), logprobs)
+    return TextChoice(*shared, output.text, text_logprobs(context, output))
 
 
 def text_logprobs(context: AnswerContext, output: TextDelta) -> ChatLogprobs | None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import msgspec
 
 from umbel_engine import RepetitionDetection, StructuredOutputs
-from umbel_server.requests.generate import ParseContext
+from umbel_server.requests.parse_context import ParseContext
 from umbel_server.requests.shared import StreamOptions
 from umbel_text import LoweredRequest
 from umbel_text.sampling import ResolvedSampling

@@ -3,7 +3,6 @@
 import asyncio
 import time
 
-import msgspec
 from aiohttp import web
 
 from umbel_chat import ChatRequest, LoweredChat
@@ -15,6 +14,7 @@ from umbel_server.exchange import (
     begin,
     is_constrained,
     lower_chat_aside,
+    parsed_context,
     read_request,
     stream_interval,
 )
@@ -23,10 +23,9 @@ from umbel_server.requests.chat import ChatCompletionRequest, read_chat_request
 from umbel_server.requests.reused_prompt import reused_prompt_token_ids
 from umbel_server.requests.sampling import sampling_options
 from umbel_server.requests.served import check_chat_served
-from umbel_server.requests.tools import NamedToolChoice, tool_choice_of, tools_of
+from umbel_server.requests.tools import tool_choice_of, tools_of
 from umbel_server.responses.chat import chat_completion
 from umbel_server.responses.chat_frames import ChatFrames
-from umbel_server.responses.context import AnswerContext
 from umbel_server.server import SERVER, Server
 from umbel_server.writer import stream
 from umbel_text import TextModel, decode_prompt_logprobs
@@ -89,7 +88,7 @@ async def _answer(
     context = answer_context(
         server, exchange, body, [lowered.text], _top_logprobs(body), prompt_text
     )
-    context = _parsed(context, server, body)
+    context = parsed_context(context, server, body)
     samples = server.chat.chat_n(lowered, exchange.n)
     if body.stream:
         return await stream(http, samples, ChatFrames(context, role, echo, exchange.n))
@@ -108,22 +107,6 @@ async def _answer(
         answer = await asyncio.to_thread(render)
     headers = load_report(http, server.chat.text.llm)
     return web.Response(body=answer, headers=headers, content_type="application/json")
-
-
-def _parsed(context: AnswerContext, server: Server, body: ChatCompletionRequest) -> AnswerContext:
-    """Say how parsers have a part in an answer."""
-    parsers = server.chat.parsers
-    if parsers is None:
-        return context
-    is_named = isinstance(body.tool_choice, NamedToolChoice)
-    return msgspec.structs.replace(
-        context,
-        is_parsed=True,
-        hides_tokens=not body.include_reasoning,
-        reasoning_details=parsers.reasoning is not None,
-        forces_calls=is_named or body.tool_choice == "required",
-        names_tool=is_named,
-    )
 
 
 def _top_logprobs(body: ChatCompletionRequest) -> int | None:

@@ -3,22 +3,22 @@
 import asyncio
 import json
 import time
+from collections.abc import Sequence
 
-import msgspec
 from aiohttp import web
 
-from umbel_chat.chat import engine_parser_arguments
+from umbel_chat import ChatDelta, LoweredChat
 from umbel_engine import Stage, TokenStage
 from umbel_server.bodies import read_body
 from umbel_server.collect import collect
 from umbel_server.errors import bad_request, invalid_body, validation_error
-from umbel_server.exchange import Exchange, aside, lower_aside, read_request
+from umbel_server.exchange import Exchange, aside, lower_aside, parsed_context, read_request
+from umbel_server.generate_lowering import lower_generate
 from umbel_server.requests.generate import (
     GenerateRequest,
     check_generate_served,
     read_generate_request,
 )
-from umbel_server.requests.generate_sampling import generate_options
 from umbel_server.requests.headers import read_headers
 from umbel_server.responses.context import AnswerContext
 from umbel_server.responses.generate import (
@@ -31,7 +31,7 @@ from umbel_server.responses.logprobs import Display
 from umbel_server.routes.render import opened
 from umbel_server.server import Server
 from umbel_server.writer import stream
-from umbel_text import LoweredRequest, SamplingDefaults, TextLlm, TextRequest, TextStage
+from umbel_text import LoweredRequest, ResolvedSampling, TextStage
 
 SCORES = "prompt_logprob_token_ids"
 
@@ -45,11 +45,14 @@ async def generate(http: web.Request) -> web.StreamResponse:
         server.check_model(body.model)
         _check_sequences(server, body.sampling_params.n)
         parsers = server.chat.parsers
-        check_generate_served(body, parsers is not None and parsers.reasoning is not None)
+        reasons = parsers is not None and parsers.reasoning is not None
+        check_generate_served(body, reasons, parsers is not None)
         exchange = _exchange(http, body, arrival_time)
         is_constrained = body.sampling_params.structured_outputs is not None
         with server.admitted(exchange.n):
-            lowered = await lower_aside(http, is_constrained, _lower, server, body, exchange)
+            lowered = await lower_aside(
+                http, is_constrained, lower_generate, server, body, exchange
+            )
             return await _answer(http, server, body, exchange, lowered)
 
 
@@ -68,25 +71,38 @@ async def _answer(
     server: Server,
     body: GenerateRequest,
     exchange: Exchange,
-    lowered: LoweredRequest,
+    lowered: LoweredChat,
 ) -> web.StreamResponse:
-    text = server.chat.text
-    context = _context(server, body, exchange, lowered)
-    has_text = body.output_mode != "tokens"
+    context = _context(server, body, exchange, lowered.text)
+    if body.output_mode == "derender":
+        messages = await collect(http, server.chat.chat_n(lowered, exchange.n))
+        return await _whole(server, body, lowered, context, messages)
+    shows_text = body.output_mode == "text"
 
     def stage(text_stage: TextStage) -> Stage[TokenOutput]:
         # Where nobody reads the text, stop strings are still found in it.
-        return text_stage if has_text or lowered.sampling.stop else TokenStage()
+        return text_stage if shows_text or lowered.text.sampling.stop else TokenStage()
 
-    samples = text.generate_with(lowered, exchange.n, stage)
+    samples = server.chat.text.generate_with(lowered.text, exchange.n, stage)
     if body.stream:
-        return await stream(http, samples, GenerateFrames(context, has_text))
+        return await stream(http, samples, GenerateFrames(context, shows_text))
     outputs = await collect(http, samples)
-    if lowered.sampling.prompt_logprob_token_ids is not None:
+    return await _whole(server, body, lowered, context, outputs)
+
+
+async def _whole(
+    server: Server,
+    body: GenerateRequest,
+    lowered: LoweredChat,
+    context: AnswerContext,
+    outputs: Sequence[TokenOutput | ChatDelta],
+) -> web.Response:
+    sampling = lowered.text.sampling
+    if sampling.prompt_logprob_token_ids is not None:
         _check_scored(outputs[0])
     prompt = None
-    if (number := lowered.sampling.prompt_logprobs) is not None:
-        tokenizer = text.model.tokenizer if body.sampling_params.detokenize else None
+    if (number := sampling.prompt_logprobs) is not None:
+        tokenizer = server.chat.text.model.tokenizer if body.sampling_params.detokenize else None
         # Every token of the prompt gets a text, which takes long for a long prompt.
         prompt = await asyncio.to_thread(
             prompt_logprobs_of, outputs[0].prompt_logprobs, number, tokenizer
@@ -95,7 +111,7 @@ async def _answer(
     return web.Response(body=answer, content_type="application/json")
 
 
-def _check_scored(output: TokenOutput) -> None:
+def _check_scored(output: TokenOutput | ChatDelta) -> None:
     """Report that the engine does not score prompts, which it says by saying nothing.
 
     vLLM's server knows its engine's model runner, and refuses beforehand in the same words.
@@ -112,22 +128,35 @@ def _check_scored(output: TokenOutput) -> None:
 def _context(
     server: Server, body: GenerateRequest, exchange: Exchange, lowered: LoweredRequest
 ) -> AnswerContext:
-    top = lowered.sampling.logprobs
     usage = body.stream_options
     include_usage = bool(usage and usage.include_usage)
-    return AnswerContext(
+    context = AnswerContext(
         id=exchange.id,
         created=int(time.time()),
         model=server.model_name,
         fingerprint=None,
         n=exchange.n,
         prompt_token_ids=[lowered.prompt_token_ids],
-        logprobs=None if top is None else Display(top),
+        logprobs=_display(server, body, lowered.sampling),
         return_token_ids=bool(body.return_token_ids),
         include_usage=include_usage,
         continuous_usage=include_usage and bool(usage and usage.continuous_usage_stats),
         prompt_details=server.options.enable_prompt_tokens_details,
     )
+    if body.output_mode != "derender" or body.parse_context is None:
+        return context
+    return parsed_context(context, server, body.parse_context)
+
+
+def _display(server: Server, body: GenerateRequest, sampling: ResolvedSampling) -> Display | None:
+    """Say how log-probabilities are shown; a message has those of a chat."""
+    if body.output_mode != "derender":
+        return None if sampling.logprobs is None else Display(sampling.logprobs)
+    as_token_ids = server.options.return_tokens_as_token_ids
+    if sampling.logprob_token_ids:
+        # Tokens that were named are all shown.
+        return Display(-1, as_token_ids)
+    return None if sampling.logprobs is None else Display(sampling.logprobs, as_token_ids)
 
 
 def _exchange(http: web.Request, body: GenerateRequest, arrival_time: float) -> Exchange:
@@ -144,61 +173,6 @@ def _exchange(http: web.Request, body: GenerateRequest, arrival_time: float) -> 
     )
 
 
-def _lower(server: Server, body: GenerateRequest, exchange: Exchange) -> LoweredRequest:
-    """Check a request against the model."""
-    text, sampling = server.chat.text, body.sampling_params
-    limit = text.model.max_model_len
-    max_tokens = sampling.max_tokens
-    if max_tokens is msgspec.UNSET:
-        max_tokens = None
-    else:
-        # The model's defaults, and the limit on every request, are for those who leave it out.
-        defaults = SamplingDefaults(eos_token_ids=text.model.defaults.eos_token_ids)
-        text = TextLlm(msgspec.structs.replace(text.model, defaults=defaults))
-    _check_length(len(body.token_ids), limit, sampling.max_tokens is msgspec.UNSET)
-    if max_tokens is not None:
-        # What is too much for any prompt is as much as there is room for.
-        max_tokens = min(max_tokens, limit)
-    lowered = text.lower(_text_request(body, exchange, max_tokens), exchange.n)
-    if sampling.skip_reading_prefix_cache is None:
-        return lowered
-    params = msgspec.structs.replace(
-        lowered.sampling_params, skip_reading_prefix_cache=sampling.skip_reading_prefix_cache
-    )
-    return msgspec.structs.replace(lowered, sampling_params=params)
-
-
-def _text_request(body: GenerateRequest, exchange: Exchange, max_tokens: int | None) -> TextRequest:
-    transfer = {
-        name: value
-        for name, value in (
-            ("kv_transfer_params", body.kv_transfer_params),
-            ("ec_transfer_params", body.ec_transfer_params),
-        )
-        if value is not None
-    }
-    return TextRequest(
-        request_id=exchange.id,
-        prompt=body.token_ids,
-        sampling=generate_options(body.sampling_params, max_tokens, transfer),
-        arrival_time=exchange.arrival_time,
-        stream_interval=(body.sampling_params.stream_interval or 1) if body.stream else None,
-        cache_salt=body.cache_salt,
-        data_parallel_rank=exchange.data_parallel_rank,
-        priority=exchange.priority,
-        session_id=exchange.session_id,
-        reasoning_ended=body.reasoning_ended,
-        reasoning_parser_kwargs=_parser_arguments(body),
-        trace_headers=exchange.trace_headers,
-    )
-
-
-def _parser_arguments(body: GenerateRequest) -> dict[str, object] | None:
-    if body.reasoning_parser_kwargs is None:
-        return None
-    return engine_parser_arguments(body.reasoning_parser_kwargs.chat_template_kwargs)
-
-
 def _check_sequences(server: Server, n: int) -> None:
     """Refuse more samples than an engine runs at once, as vLLM does on this route alone."""
     numbers = [engine.ready.max_num_seqs for engine in server.chat.text.llm.client.engines]
@@ -206,26 +180,6 @@ def _check_sequences(server: Server, n: int) -> None:
     if n > most:
         raise bad_request(
             f"sampling_params.n must be at most the server's max_num_seqs ({most}), got {n}."
-        )
-
-
-def _check_length(length: int, limit: int, without_max_tokens: bool) -> None:
-    """Refuse a prompt without room for a token, in the words of vLLM's engine."""
-    if length > limit and without_max_tokens:
-        raise bad_request(
-            f"Input length ({length}) exceeds model's maximum context length ({limit})."
-        )
-    if length > limit:
-        raise bad_request(
-            f"The decoder prompt (length {length}) is longer than the maximum model length of "
-            f"{limit}. Make sure that `max_model_len` is no smaller than the number of text tokens."
-        )
-    if length == limit:
-        raise bad_request(
-            f"The decoder prompt (length {length}) plus the number of requested output tokens (at "
-            f"least 1) is longer than the maximum model length of {limit}. Make sure that "
-            "`max_model_len` is no smaller than the number of text tokens (prompt + requested "
-            "output tokens)."
         )
 
 

@@ -7,7 +7,7 @@ from umbel_server.errors import bad_request, permission_denied
 from umbel_server.exchange import Exchange, is_constrained, lower_aside, lower_chat_aside
 from umbel_server.requests.chat import ChatCompletionRequest
 from umbel_server.requests.completion import CompletionRequest
-from umbel_server.requests.generate import ParseContext
+from umbel_server.requests.parse_context import ParseContext
 from umbel_server.responses.render import RenderedRequest, rendered_sampling
 from umbel_server.routes.chat import read_chat
 from umbel_server.routes.completions import lower_all, read_completion
