@@ -17,6 +17,7 @@ from umbel_chat import (
     InvalidChatError,
     InvalidMessageError,
     OutputEvent,
+    Tool,
 )
 from umbel_engine import ABORTED, EngineRequestError, Finish, Samples
 from umbel_engine.mock import MockEngine, MockStep, made_up_logprobs, per_child, tokens
@@ -229,6 +230,42 @@ def test_content_has_the_format_that_was_set_or_else_the_one_that_was_detected(
     chat_llm = ChatLlm(model, without_engine.text)
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
     assert chat_llm.render(ask(parts)) == expected
+
+
+TOOL = Tool("f", {"type": "function", "function": {"name": "f"}})
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, "Hi"),
+        ({"tools": []}, "Hi"),
+        ({"tools": [TOOL]}, "1 tools: [Hi]"),
+        ({"tools": [TOOL], "tool_choice": "auto"}, "1 tools: [Hi]"),
+        ({"template_arguments": {"tools": [{}, {}]}}, "2 tools: [Hi]"),
+        ({"tools": [TOOL], "template_arguments": {"tools": None}}, "1 tools: [Hi]"),
+        ({"tools": [TOOL], "chat_template": "{{ tools | length }}"}, "1"),
+    ],
+)
+def test_requests_with_tools_get_the_template_for_them(
+    without_engine: ChatLlm, ask: Ask, fields: dict[str, object], expected: str
+) -> None:
+    model = ChatModel(
+        "m",
+        ChatTemplate(PRINTS_CONTENT),
+        tool_template=ChatTemplate("{{ tools | length }} tools: " + LOOPS_OVER_PARTS),
+        trust_request_template=True,
+    )
+    chat_llm = ChatLlm(model, without_engine.text)
+    assert chat_llm.render(ask(**fields)) == expected
+    chat_llm.close()
+
+
+def test_without_a_template_for_tools_all_requests_get_the_same(
+    without_engine: ChatLlm, ask: Ask
+) -> None:
+    chat_llm = ChatLlm(ChatModel("m", ChatTemplate(PRINTS_CONTENT)), without_engine.text)
+    assert chat_llm.render(ask(tools=[TOOL])) == "Hi"
 
 
 # Faults.

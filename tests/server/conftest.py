@@ -25,6 +25,7 @@ from umbel_chat import (
     ChatTemplate,
     TemplateLimits,
     load_chat_template,
+    load_tool_template,
 )
 from umbel_chat.parsers.registry import REASONING_FORMATS, TOOL_FORMATS
 from umbel_engine import EngineClient, EngineOptions, Logprobs
@@ -428,13 +429,16 @@ async def serving(
             Llm(client, metrics, limits or AdmissionLimits()),
         )
         source = load_chat_template(folder, chat_template)
-        template = ChatTemplate(source, text.model.tokenizer.special_tokens)
+        special_tokens = text.model.tokenizer.special_tokens
+        template = ChatTemplate(source, special_tokens)
+        tool_source = load_tool_template(folder, chat_template)
         model = ChatModel(
             name,
             template,
             template_arguments=template_arguments or {},
             trust_request_template=trust_request_template,
             template_limits=template_limits or TemplateLimits(),
+            tool_template=tool_source and ChatTemplate(tool_source, special_tokens),
             tool_format=TOOL_FORMATS[tool_parser] if tool_parser else None,
             reasoning_format=REASONING_FORMATS[reasoning_parser]
             if reasoning_parser
@@ -471,8 +475,8 @@ async def serve(model_folder, caplog):
     loop.set_exception_handler(lambda loop, context: problems.append(context))
     async with AsyncExitStack() as stack:
 
-        async def serve(script=None, **options):
-            return await stack.enter_async_context(serving(model_folder, script, **options))
+        async def serve(script=None, folder=model_folder, **options):
+            return await stack.enter_async_context(serving(folder, script, **options))
 
         yield serve
     assert asyncio.all_tasks() == {asyncio.current_task()}

@@ -81,9 +81,9 @@ async def render(run, model_folder):
     """Start `umbel render` and wait until it serves."""
     async with AsyncExitStack() as stack:
 
-        async def render(*flags, **environment):
+        async def render(*flags, folder=model_folder, **environment):
             flags = ("--served-model-name", "smollm2", *flags)
-            process = await run(model_folder, *flags, **environment)
+            process = await run(folder, *flags, **environment)
             line = await process.line()
             match = re.fullmatch(r"umbel: smollm2 is served at (\S+) \(ready after .*\)\n", line)
             assert match is not None, line
@@ -115,6 +115,38 @@ async def test_requests_are_rendered_without_an_engine(render, tokenizer):
     served.process.send_signal(signal.SIGTERM)
     assert await served.exit() == 0
     assert len(served.lines) == 1
+
+
+TOOLS = [{"type": "function", "function": {"name": "f"}}]
+
+
+@pytest.mark.parametrize("given", [None, "{{ messages[0].content }} yo yo"])
+async def test_requests_with_tools_may_have_a_template_of_their_own(
+    render, model_folder, tmp_path, tokenizer, given
+):
+    folder = shutil.copytree(model_folder, tmp_path / "model")
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    config["chat_template"] = [
+        {"name": "default", "template": "{{ messages[0].content }}"},
+        {"name": "tool_use", "template": "{{ messages[0].content }}{{ eos_token }}"},
+    ]
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    flags = () if given is None else ("--chat-template", given)
+    served = await render("--enable-tokenizer-info-endpoint", *flags, folder=folder)
+    for tools, expected in (
+        (None, "Hello" if given is None else "Hello yo yo"),
+        (TOOLS, "Hello<|im_end|>" if given is None else "Hello yo yo"),
+    ):
+        token_ids = tokenizer.encode(expected, add_special_tokens=False).ids
+        body = {"messages": MESSAGES, "tools": tools}
+        _, tokenized = await served.ask("POST", "/tokenize", **body)
+        assert json.loads(tokenized)["tokens"] == token_ids
+        _, rendered = await served.ask("POST", f"{CHAT}/render", **body, tool_choice="none")
+        assert json.loads(rendered)["token_ids"] == token_ids
+    _, described = await served.ask("GET", "/tokenizer_info")
+    assert json.loads(described)["chat_template"] == (
+        given or config["chat_template"][0]["template"]
+    )
 
 
 async def test_faults_are_those_of_a_server_that_generates(render):

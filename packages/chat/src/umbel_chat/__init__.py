@@ -19,7 +19,8 @@ from umbel_chat.output import OutputProcessor, OutputProcessorFactory, PlainText
 from umbel_chat.processes import TemplateLimits
 from umbel_chat.request import AnswerRequest, ChatRequest
 from umbel_chat.stage import ChatDelta
-from umbel_chat.template import ChatTemplate, load_chat_template
+from umbel_chat.template import ChatTemplate
+from umbel_chat.template_files import load_chat_template, load_tool_template
 from umbel_chat.tools import NamedTool, Tool, ToolChoice
 
 __all__ = [
@@ -48,4 +49,5 @@ __all__ = [
     "ToolCallStart",
     "ToolChoice",
     "load_chat_template",
+    "load_tool_template",
 ]

@@ -31,7 +31,8 @@ FEW_MESSAGES = 1024
 class ChatModel(msgspec.Struct, frozen=True):
     """What the chat layer knows of a model.
 
-    `name` is what messages call it.  `content_format` is the form of content that the template
+    `name` is what messages call it.  Where there is a `tool_template`, requests with tools get that
+    in place of `template`.  `content_format` is the form of content that the template
     wants; None means the form that was detected.  `template_arguments` are handed to every
     rendering, below those of the request.  `trust_request_template` allows requests to bring a
     template of their own, which runs in another process, within `template_limits`.  `tool_format` and
@@ -47,6 +48,7 @@ class ChatModel(msgspec.Struct, frozen=True):
     template_limits: TemplateLimits = TemplateLimits()
     tool_format: ToolFormat | None = None
     reasoning_format: ReasoningFormat | None = None
+    tool_template: ChatTemplate | None = None
 
 
 class LoweredChat(msgspec.Struct, frozen=True):
@@ -138,14 +140,22 @@ class ChatLlm:
         if not self.model.trust_request_template:
             if source is not None:
                 raise InvalidChatError(UNTRUSTED_TEMPLATE)
-            return self.model.template
+            return self._own_template(request)
         # It may also stand among the arguments (vllm/renderers/params.py); "" is none.
         source = source or request.template_arguments.get("chat_template")
         if source is None or source == "":
-            return self.model.template
+            return self._own_template(request)
         if not isinstance(source, str):
             raise InvalidChatError("chat_template must be a string.", "chat_template")
         return self.model.template.replaced(source, self._processes.compile(source))
+
+    def _own_template(self, request: ChatRequest) -> ChatTemplate:
+        template = self.model.tool_template
+        if template is None:
+            return self.model.template
+        # Tools among the arguments of the template replace those of the request.
+        tools = self.template_arguments(request).get("tools", request.tools or None)
+        return self.model.template if tools is None else template
 
     def close(self) -> None:
         """Render no template of a request any more; processes that do are ended."""

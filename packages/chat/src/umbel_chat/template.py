@@ -4,11 +4,9 @@ Which variables templates are given, and in which words they are refused, is vLL
 (vllm/renderers/hf.py).
 """
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime
-from pathlib import Path
 from typing import Protocol
 
 from umbel_chat.content_format import ContentFormat
@@ -177,53 +175,6 @@ class ChatTemplate:
         if '"developer"' in self._source or "'developer'" in self._source:
             return conversation
         return fold_developer_messages(conversation)
-
-
-def load_chat_template(folder: Path, given: str | None = None) -> str | None:
-    """Load the source of the chat template for the model in a folder.
-
-    `given` is a file or the template itself; otherwise it is `chat_template.jinja` of the folder,
-    or the entry `chat_template` of its `tokenizer_config.json` (the one called "default" of
-    several).  None when there is none.  Raises ChatTemplateError when it cannot be read.  The rule
-    is that of vllm/renderers/chat_utils/chat_template.py and of transformers' tokenizers.
-    """
-    if given is not None:
-        return _load_given(given)
-    try:
-        file = folder / "chat_template.jinja"
-        if file.is_file():
-            return file.read_text(encoding="utf-8")
-        file = folder / "tokenizer_config.json"
-        if not file.is_file():
-            return None
-        config = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ChatTemplateError(f"cannot read the chat template from {file}: {error}") from error
-    return _default_of(config.get("chat_template")) if isinstance(config, dict) else None
-
-
-def _load_given(given: str) -> str:
-    try:
-        return Path(given).read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        if any(character in given for character in "{}\n"):
-            return given
-        raise ChatTemplateError(
-            f"The supplied chat template ({given}) looks like a file path, but it failed to be "
-            f"opened. Reason: {error}"
-        ) from error
-
-
-def _default_of(templates: object) -> str | None:
-    if isinstance(templates, list):
-        templates = {
-            entry.get("name"): entry.get("template")
-            for entry in templates
-            if isinstance(entry, dict)
-        }
-    if isinstance(templates, dict):
-        templates = templates.get("default")
-    return templates if isinstance(templates, str) else None
 
 
 def _select(template_kwargs: Mapping[str, object], used: AbstractSet[str]) -> dict[str, object]:

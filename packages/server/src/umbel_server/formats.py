@@ -5,7 +5,7 @@ from typing import TypeVar
 
 import msgspec
 
-from umbel_chat import load_chat_template
+from umbel_chat import load_chat_template, load_tool_template
 from umbel_chat.parsers.detection import ModelFacts
 from umbel_chat.parsers.formats import ReasoningFormat, ToolFormat
 from umbel_chat.parsers.selection import (
@@ -30,11 +30,15 @@ def with_formats(settings: SettingsT, folder: Path, tokenizer_folder: Path) -> S
     formats = _formats(settings)
     config = read_json(folder / "config.json")
     architectures = config.get("architectures")
+    templates = [
+        load(tokenizer_folder, settings.chat_template)
+        for load in (load_chat_template, load_tool_template)
+    ]
     facts = ModelFacts(
         settings.model,
         str(config.get("model_type", "")),
         tuple(map(str, architectures)) if isinstance(architectures, list) else (),
-        load_chat_template(tokenizer_folder, settings.chat_template) or "",
+        "\n".join(template for template in templates if template is not None),
     )
     tool = choose_tool_format(settings.tool_call_parser, formats, facts)
     reasoning = choose_reasoning_format(settings.reasoning_parser, formats, facts)

@@ -14,7 +14,13 @@ import msgspec
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from umbel_chat import ChatLlm, ChatModel, ChatTemplate, load_chat_template
+from umbel_chat import (
+    ChatLlm,
+    ChatModel,
+    ChatTemplate,
+    load_chat_template,
+    load_tool_template,
+)
 from umbel_chat.parsers.registry import REASONING_FORMATS
 from umbel_engine import Engine, EngineClient, EngineOptions, EngineProcess, EngineProcessOptions
 from umbel_llm import AdmissionLimits, Counters, Llm, LlmMetrics
@@ -102,15 +108,18 @@ def load_model(settings: FrontendSettings) -> tuple[ChatModel, TextModel]:
         settings.structured_outputs_backend,
         reasoning_format is not None,
     )
+    special_tokens = text_model.tokenizer.special_tokens
     source = load_chat_template(tokenizer_folder, settings.chat_template)
+    tool_source = load_tool_template(tokenizer_folder, settings.chat_template)
     chat_model = ChatModel(
         settings.served_model_names[0],
-        ChatTemplate(source, text_model.tokenizer.special_tokens),
+        ChatTemplate(source, special_tokens),
         None if settings.content_format == "auto" else settings.content_format,
         settings.default_template_arguments,
         settings.trust_request_chat_template,
         tool_format=tool_format,
         reasoning_format=reasoning_format,
+        tool_template=None if tool_source is None else ChatTemplate(tool_source, special_tokens),
     )
     return chat_model, text_model
 

@@ -9,7 +9,7 @@ class ModelFacts(msgspec.Struct, frozen=True):
     """What there is to tell a model's formats by.
 
     `model_type` and `architectures` are those of its `config.json`, `template` is its chat template,
-    `name` its folder or its repository.
+    or all that requests may get, `name` its folder or its repository.
     """
 
     name: str
