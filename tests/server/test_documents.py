@@ -66,7 +66,7 @@ async def test_the_routes_are_those_that_are_served(document_text, serve):
 
 
 async def test_the_documented_metrics_are_those_that_are_exposed(document_text, serve):
-    server = await serve()
+    server = await serve(tool_parser="hermes")
     await server.ask()
     text = (await server.get("/metrics")).text
     families = set(

@@ -74,7 +74,7 @@ async def test_messages_of_generate_requests_are_those_of_chats(serve, spell):
 
 async def test_calls_enforced_as_json_are_not_read_by_the_parser(serve, spell):
     text = '[{"name": "get_time", "parameters": {}}]'
-    served = await serve(per_child(spell(text)), tool_parser="llama3_json")
+    served = await serve(per_child(spell(text)), tool_parser="pythonic")
     answer = await served.ask(tools=[NOW], tool_choice="required")
     assert answer.json()["choices"][0]["finish_reason"] == "tool_calls"
     assert await counted(served) == counts()
