@@ -163,6 +163,26 @@ def free_port():
         return probe.getsockname()[1]
 
 
+UMBEL_READY = r"is served at (http://\S+)"
+
+
+def umbel_command(*flags):
+    command = [UMBEL, "serve", "--python", ENGINE_PYTHON, "--port", "0", *flags]
+    command += ["--max-model-len", "2048", "--dtype", "float32"]
+    return [*command, "--", *ENGINE_FLAGS[4:]]
+
+
+@pytest.fixture(scope="module")
+def tool_caller(pytestconfig):
+    """An umbel that looks for tool calls, with an engine of its own."""
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONSAFEPATH": "1"}
+    command = umbel_command("--tool-call-parser", "hermes")
+    with running(pytestconfig, "umbel", command, environment, UMBEL_READY) as process:
+        asker = Asker(process.wait_ready()[1])
+        yield asker
+        asker.close()
+
+
 @pytest.fixture(scope="session")
 def servers(pytestconfig):
     """Both servers, with the same engine settings; they load the model at the same time."""
@@ -175,16 +195,12 @@ def servers(pytestconfig):
     vllm_command += ["--served-model-name", SAMPLE_MODEL_NAME]
     vllm_command += ["--host", "127.0.0.1", "--port", str(port)]
     vllm_command += headless.cpu_arguments(ENGINE_FLAGS)
-    umbel_command = [UMBEL, "serve", "--python", ENGINE_PYTHON, "--port", "0"]
-    umbel_command += ["--max-model-len", "2048", "--dtype", "float32"]
-    umbel_command += ["--tool-call-parser", "hermes"]
-    umbel_command += ["--", *ENGINE_FLAGS[4:]]
     with ExitStack() as stack:
         vllm = stack.enter_context(
             running(pytestconfig, "vllm", vllm_command, for_vllm, r"Application startup complete")
         )
         umbel = stack.enter_context(
-            running(pytestconfig, "umbel", umbel_command, environment, r"is served at (http://\S+)")
+            running(pytestconfig, "umbel", umbel_command(), environment, UMBEL_READY)
         )
         vllm.wait_ready()
         base = umbel.wait_ready()[1]

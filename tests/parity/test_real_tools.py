@@ -7,7 +7,7 @@ import pytest
 
 from ..engine_real import test_structured_outputs as constraints
 
-# The first test waits for the servers to load the model.
+# The first test waits for the engine to load the model.
 pytestmark = pytest.mark.timeout(600)
 
 CHAT = "/v1/chat/completions"
@@ -50,10 +50,10 @@ def is_call(name, arguments):
 
 
 @pytest.fixture
-def ask(servers):
+def ask(tool_caller):
     def ask(messages=QUESTION, **fields):
         body = {"messages": messages, "seed": 5, "temperature": 0.8, "max_tokens": 100, **fields}
-        return servers.umbel(CHAT, json.dumps(body).encode(), JSON_TYPE)
+        return tool_caller(CHAT, json.dumps(body).encode(), JSON_TYPE)
 
     return ask
 
