@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from umbel_chat.constraint import tool_constraint
+from umbel_chat.constraint import constraint_beside_reasoning, tool_constraint
 from umbel_chat.content_format import ContentFormat
 from umbel_chat.errors import InvalidChatError
 from umbel_chat.messages import Message, read_messages
@@ -174,14 +174,15 @@ class ChatLlm:
         plan, told = self.plan(lowered.prompt_token_ids, request, arguments), {}
         if self.parsers is not None and self.parsers.reasoning is not None:
             told = engine_parser_arguments(arguments)
+        own = request.sampling.structured_outputs
+        calls_enforced = request.allows_calls and sampling.structured_outputs is not own
         ended = self._reasoning_ended(request, plan)
         if ended is not None:
             text = msgspec.structs.replace(
                 lowered.request, reasoning_ended=ended, reasoning_parser_kwargs=told or None
             )
             lowered = msgspec.structs.replace(lowered, request=text)
-        own = request.sampling.structured_outputs
-        return LoweredChat(lowered, plan, sampling.structured_outputs is not own)
+        return LoweredChat(lowered, plan, calls_enforced)
 
     def plan(
         self,
@@ -214,16 +215,20 @@ class ChatLlm:
         if self.needs_special_tokens(request):
             sampling = msgspec.structs.replace(sampling, skip_special_tokens=False)
         tool_format = None if parsers is None else parsers.tool
-        if tool_format is None or tools is None or not request.allows_calls:
+        if tool_format is None:
             return sampling
-        constraint = tool_constraint(
-            tool_format,
-            tools,
-            request.tool_choice,
-            not request.parallel_tool_calls,
-            sampling.structured_outputs,
-            self.text.model.structured_outputs_backend,
-        )
+        constraint = own = sampling.structured_outputs
+        if tools is not None and request.allows_calls:
+            constraint = tool_constraint(
+                tool_format,
+                tools,
+                request.tool_choice,
+                not request.parallel_tool_calls,
+                own,
+                self.text.model.structured_outputs_backend,
+            )
+        if constraint is not None and constraint is own and tool_format.reads_reasoning:
+            constraint = constraint_beside_reasoning(tool_format, own)
         return msgspec.structs.replace(sampling, structured_outputs=constraint)
 
     def chat(self, request: ChatRequest | LoweredChat) -> Samples[ChatDelta]:

@@ -47,6 +47,21 @@ def tool_constraint(
     return _checked(_constraint(tool_format, tools, choice, single, True, beside), backend)
 
 
+def constraint_beside_reasoning(
+    tool_format: ToolFormat, own: StructuredOutputs
+) -> StructuredOutputs:
+    """Give a request's own constraint as one of the answer alone, where that is one of its messages.
+
+    It stays as it is where that cannot be said.  vllm/parser/harmony.py does the same.
+    """
+    form = own_format(own)
+    grammar = tool_format.grammar
+    if form is None or grammar is None or grammar.messages is None:
+        return own
+    whole = calls_format(grammar, [], "auto", single=False, strict_only=True, own=form)
+    return StructuredOutputs(structural_tag=structural_tag(whole))
+
+
 def _constraint(
     tool_format: ToolFormat,
     tools: Sequence[Tool],

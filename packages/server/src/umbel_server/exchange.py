@@ -231,9 +231,10 @@ def parsed_context(
     if parsers is None:
         return context
     is_named = isinstance(body.tool_choice, NamedToolChoice)
+    calls = parsers.tool is not None and bool(body.tools) and body.tool_choice != "none"
     return msgspec.structs.replace(
         context,
-        is_parsed=True,
+        is_parsed=calls or parsers.reads_whole or parsers.reasoning is not None,
         hides_tokens=not body.include_reasoning,
         reasoning_details=parsers.reasoning is not None,
         forces_calls=is_named or body.tool_choice == "required",

@@ -184,8 +184,10 @@ def engine_reasoning_parser(settings: ServeSettings) -> str | None:
 
     With it, the engine lets structured outputs begin where reasoning ends, and limits its length.
     """
-    name = settings.reasoning_parser
-    return name if name in REASONING_FORMATS else None
+    _, form = formats_of(settings)
+    # Of several names vLLM may not know the later ones yet.
+    known = form is not None and REASONING_FORMATS.get(form.names[0]) is form
+    return form.names[0] if form is not None and known else None
 
 
 def engine_python(given: Path | None) -> Path:

@@ -11,6 +11,9 @@ BEGINNING = re.compile(r"\s*(?:\{[^{}\[\]]*)?")
 BRACKET = re.compile(r"[{}\[\]]")
 HEAD = re.compile(r'\s*\{\s*"name"\s*:\s*"([^"\\]+)"\s*,\s*"(?:arguments|parameters)"\s*:\s*(?=\{)')
 
+LONGEST_HEAD = 4096
+"""Characters that are waited for before a call is read key by key."""
+
 ARGUMENT_KEYS = frozenset({"arguments", "parameters"})
 BARE_KEYS = ARGUMENT_KEYS | {"name", "type", "id"}
 
@@ -78,10 +81,15 @@ class JsonCall:
 
         Nothing is read where it is otherwise.
         """
-        while not source.ended and (not source.unread or BEGINNING.fullmatch(source.unread)):
-            yield from source.wait_for(BRACKET.search)
+        if self._tools is not None:
+            # An object that may be no call must not wait.
+            return False
+        while not source.ended and BEGINNING.fullmatch(source.unread):
+            if len(source.unread) > LONGEST_HEAD:
+                return False
+            yield from source.wait_for(BRACKET.search, LONGEST_HEAD)
         match = HEAD.match(source.unread)
-        if match is None or (self._tools is not None and match[1] not in self._tools):
+        if match is None:
             return False
         self._name, self._arguments = match[1], ""
         source.read(match.end(), ignore)

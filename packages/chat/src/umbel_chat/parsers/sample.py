@@ -38,7 +38,7 @@ class SampleParser:
         self._marker_ids = marker_ids
         self.watched_ids = watched_ids
         self._steps = _read_all(source, sink, read)
-        next(self._steps)
+        self._go_on()
 
     @property
     def reasoning_tokens(self) -> int:

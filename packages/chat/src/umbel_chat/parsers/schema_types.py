@@ -23,8 +23,12 @@ SPELLINGS: Mapping[str, str] = MappingProxyType(
 """Types as some clients call them, and what JSON schema calls them."""
 
 # Each can be told to fail in one pass, however long the text is.
-INTEGER = re.compile(r"([+-]?)0*([0-9]+)")
+INTEGER = re.compile(r"([+-]?)([0-9]+)")
 NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+
+
+MOST_PARTS = 256
+"""Alternatives and parts of a schema that are looked at for the type of a parameter."""
 
 
 def property_of(schema: object, name: str, root: Mapping[str, object]) -> object:
@@ -61,7 +65,10 @@ def types_of(schema: object, root: Mapping[str, object]) -> frozenset[str]:
 
 
 def _parts(schema: object, root: Mapping[str, object]) -> list[Mapping[str, object]]:
-    """List a schema and the alternatives and parts that it is made of, each reference once."""
+    """List a schema and the alternatives and parts that it is made of, each reference once.
+
+    No more than `MOST_PARTS` are looked at: it is done for every parameter, while others wait.
+    """
     parts: list[object] = [schema]
     followed: set[str] = set()
     # The list grows while it is read.
@@ -74,7 +81,8 @@ def _parts(schema: object, root: Mapping[str, object]) -> list[Mapping[str, obje
             parts.append(target_of(reference, root))
         for key in ("anyOf", "oneOf", "allOf"):
             choices = part.get(key)
-            parts += choices if isinstance(choices, list) else []
+            room = MOST_PARTS - len(parts)
+            parts += choices[:room] if isinstance(choices, list) and room > 0 else []
     return [part for part in parts if isinstance(part, Mapping)]
 
 
@@ -118,7 +126,7 @@ def json_of(text: str, types: AbstractSet[str]) -> str:
     if "null" in types and value.lower() == "null":
         return "null"
     if types & {"integer", "number"} and (whole := INTEGER.fullmatch(value)):
-        return whole[1].replace("+", "") + whole[2]
+        return whole[1].replace("+", "") + (whole[2].lstrip("0") or "0")
     if "number" in types and NUMBER.fullmatch(value) and math.isfinite(float(value)):
         return value if _is_json(value) else repr(float(value))
     if "boolean" in types and value.lower() in ("true", "1", "false", "0"):

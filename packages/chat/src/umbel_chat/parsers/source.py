@@ -123,8 +123,8 @@ class Source:
         # While the parser waits to pass text on: what finds the text that it must see itself, and
         # what takes all other.  Most tokens so cost no turn of the parser.
         self._pass_through: tuple[Find, Emit] | None = None
-        # While it waits for something: what finds that.
-        self._waits_for: Find | None = None
+        # While it waits for something: what finds that, and how much text it waits for at most.
+        self._waits_for: tuple[Find, int] | None = None
 
     def push(self, text: str, ends_with_marker: bool = False) -> bool:
         """Append text; says whether the parser has to go on for it.
@@ -137,9 +137,11 @@ class Source:
                 self._base += len(text)
                 emit(text)
                 return False
-        elif self._waits_for is not None and not ends_with_marker and not self._waits_for(text):
-            self._text += text
-            return False
+        elif self._waits_for is not None and not ends_with_marker:
+            find, most = self._waits_for
+            if find(text) is None and len(self._text) < most:
+                self._text += text
+                return False
         self._append(text)
         if ends_with_marker:
             self._ends.add(self._base + len(self._text))
@@ -197,9 +199,12 @@ class Source:
         yield
         self._pass_through = None
 
-    def wait_for(self, find: Find) -> Steps[None]:
-        """Wait for text that has what is to be found, or for the end; nothing is read."""
-        self._waits_for = find
+    def wait_for(self, find: Find, most: int) -> Steps[None]:
+        """Wait for text that has what is to be found, for more than `most`, or for the end.
+
+        Nothing is read.
+        """
+        self._waits_for = (find, most)
         yield
         self._waits_for = None
 

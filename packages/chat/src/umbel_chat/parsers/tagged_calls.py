@@ -49,17 +49,19 @@ def read_tagged_calls(source: Source, sink: Sink, tools: Schemas, tags: Tags) ->
     while (found := (yield from source.until(outside, sink.content))) is not None:
         if found == tags.end and not is_within:
             sink.content(found)
+        is_bare = found == tags.call and not is_within
         is_within = is_within and found != tags.end
         ending: str | None = found
         # A call may begin where the one before should have ended.
         while ending == tags.start or ending == tags.call:
-            ending = yield from _read_call(source, sink, tools, tags, ending)
+            ending = yield from _read_call(source, sink, tools, tags, ending, is_bare)
+            is_bare = False
         if ending == tags.call_end:
             is_within = True
 
 
 def _read_call(
-    source: Source, sink: Sink, tools: Schemas, tags: Tags, found: str
+    source: Source, sink: Sink, tools: Schemas, tags: Tags, found: str, is_bare: bool
 ) -> Steps[str | None]:
     """Read a call whose first tag was read; gives the tag that ends it, "" if it is none.
 
@@ -76,7 +78,8 @@ def _read_call(
     # Models forget the bracket.
     opened = yield from source.take(">", tags.parameter, tags.call_end)
     text = source.kept()
-    if not name or not opened:
+    # Text may speak of the tag of a call where there is none around it.
+    if not name or not opened or (is_bare and name not in tools):
         sink.content(found + text)
         return ""
     sink.start_call(name)
