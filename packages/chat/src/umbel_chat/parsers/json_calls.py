@@ -2,14 +2,18 @@
 
 import re
 from collections.abc import Container
+from typing import Literal
 
 from umbel_chat.parsers.json_text import decode_string, json_container, json_string, json_value
 from umbel_chat.parsers.sink import Sink
 from umbel_chat.parsers.source import Source, Steps, collect, ignore
 
-BEGINNING = re.compile(r"\s*(?:\{[^{}\[\]]*)?")
 BRACKET = re.compile(r"[{}\[\]]")
-HEAD = re.compile(r'\s*\{\s*"name"\s*:\s*"([^"\\]+)"\s*,\s*"(?:arguments|parameters)"\s*:\s*(?=\{)')
+NAME_STOP = re.compile(r'[{}\[\],"]')
+BEFORE_NAME = re.compile(r'\s*(?:\{[^{}\[\],"]*(?:"[^{}\[\],"]*){0,3})?')
+NAME = re.compile(r'\s*\{\s*"name"\s*:\s*"([^"\\]+)"')
+BEFORE_ARGUMENTS = re.compile(r"[^{}\[\]]*")
+ARGUMENTS = re.compile(r'\s*,\s*"(?:arguments|parameters)"\s*:\s*(?=\{)')
 
 LONGEST_HEAD = 4096
 """Characters that are waited for before a call is read key by key."""
@@ -50,10 +54,11 @@ class JsonCall:
 
     def read(self, source: Source) -> Steps[None]:
         """Read the object as far as it is one."""
-        if (yield from self._read_head(source)):
+        head = yield from self._read_head(source)
+        if head == "arguments":
             if not (yield from json_container(source, self._sink.arguments)):
                 return
-        else:
+        elif not head:
             yield from source.space()
             if not (yield from source.take("{")) or not (yield from self._read_member(source)):
                 return
@@ -76,25 +81,26 @@ class JsonCall:
         yield from source.space()
         return (yield from self._read_value(source, key))
 
-    def _read_head(self, source: Source) -> Steps[bool]:
-        """Read what is before the arguments where they follow the name, as nearly always.
+    def _read_head(self, source: Source) -> Steps[Literal["", "name", "arguments"]]:
+        """Read the name, and what is before the arguments, where they come first, as nearly always.
 
-        Nothing is read where it is otherwise.
+        Says how far that goes; nothing is read where it is otherwise.
         """
-        if self._tools is not None:
-            # An object that may be no call must not wait.
-            return False
-        while not source.ended and BEGINNING.fullmatch(source.unread):
-            if len(source.unread) > LONGEST_HEAD:
-                return False
-            yield from source.wait_for(BRACKET.search, LONGEST_HEAD)
-        match = HEAD.match(source.unread)
-        if match is None:
-            return False
-        self._name, self._arguments = match[1], ""
-        source.read(match.end(), ignore)
-        self._start(source)
-        return True
+        # An object that may be no call must not wait.
+        if self._tools is None and (yield from _waits(source, BEFORE_NAME, NAME_STOP)):
+            match = NAME.match(source.unread)
+            if match is not None:
+                self._name = match[1]
+                source.read(match.end(), ignore)
+                self._start(source)
+                if (yield from _waits(source, BEFORE_ARGUMENTS, BRACKET)):
+                    match = ARGUMENTS.match(source.unread)
+                    if match is not None:
+                        self._arguments = ""
+                        source.read(match.end(), ignore)
+                        return "arguments"
+                return "name"
+        return ""
 
     def _read_value(self, source: Source, key: str) -> Steps[bool]:
         if self._tools is not None and not self.is_started and key not in BARE_KEYS:
@@ -147,6 +153,15 @@ class JsonCall:
         self._sink.start_call(self._name or "")
         if self._arguments:
             self._sink.arguments(self._arguments)
+
+
+def _waits(source: Source, before: re.Pattern[str], stop: re.Pattern[str]) -> Steps[bool]:
+    """Wait while there is only text that comes before something; says whether there is more."""
+    while not source.ended and before.fullmatch(source.unread):
+        if len(source.unread) > LONGEST_HEAD:
+            return False
+        yield from source.wait_for(stop.search, LONGEST_HEAD)
+    return True
 
 
 def _next(source: Source) -> Steps[str]:
