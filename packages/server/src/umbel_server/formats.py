@@ -1,5 +1,6 @@
 """Which parsers a command line asks for."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeVar
 
@@ -59,6 +60,28 @@ def formats_of(settings: FrontendSettings) -> tuple[ToolFormat | None, Reasoning
         formats.tools.get(settings.tool_call_parser),
         formats.reasoning.get(settings.reasoning_parser),
     )
+
+
+class AddedToken(msgspec.Struct, frozen=True):
+    """A token beside the vocabulary proper."""
+
+    content: str
+
+
+class TokenizerFile(msgspec.Struct, frozen=True):
+    """As much of a `tokenizer.json` as tells which markers are tokens."""
+
+    added_tokens: list[AddedToken] = []
+
+
+def are_tokens(folder: Path, texts: Iterable[str]) -> bool:
+    """Tell whether some texts are one token each of the tokenizer in a folder."""
+    try:
+        content = (folder / "tokenizer.json").read_bytes()
+        file = msgspec.json.decode(content, type=TokenizerFile)
+    except (OSError, msgspec.MsgspecError):
+        return False
+    return {token.content for token in file.added_tokens} >= set(texts)
 
 
 def _formats(settings: FrontendSettings) -> Formats:

@@ -26,7 +26,7 @@ from umbel_engine import Engine, EngineClient, EngineOptions, EngineProcess, Eng
 from umbel_llm import AdmissionLimits, Counters, Llm, LlmMetrics
 from umbel_server.app import create_app
 from umbel_server.errors import OptionError
-from umbel_server.formats import formats_of, with_formats
+from umbel_server.formats import are_tokens, formats_of, with_formats
 from umbel_server.listening import announce, listening_socket, serving
 from umbel_server.logs import repeat_engine, report_engine, say
 from umbel_server.memory import settle
@@ -186,8 +186,11 @@ def engine_reasoning_parser(settings: ServeSettings) -> str | None:
     """
     _, form = formats_of(settings)
     # Of several names vLLM may not know the later ones yet.
-    known = form is not None and REASONING_FORMATS.get(form.names[0]) is form
-    return form.names[0] if form is not None and known else None
+    if form is None or REASONING_FORMATS.get(form.names[0]) is not form:
+        return None
+    # Without these tokens vLLM's parser would keep the engine from starting.
+    _, folder = model_folders(settings)
+    return form.names[0] if are_tokens(folder, (form.start, form.end)) else None
 
 
 def engine_python(given: Path | None) -> Path:
