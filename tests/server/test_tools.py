@@ -6,7 +6,8 @@ import threading
 
 import pytest
 
-from umbel_chat import ChatLlm
+from umbel_chat import ChatLlm, constraint
+from umbel_engine import Finish
 from umbel_engine.mock import MockStep, per_child
 from umbel_server.responses.tool_calls import finish_reason
 
@@ -74,7 +75,8 @@ def _append(calls, delta):
     function = delta["function"]
     if "id" in delta:
         assert delta["index"] == len(calls)
-        assert (CALL_ID.fullmatch(delta["id"]), delta["type"]) != (None, "function")
+        assert CALL_ID.fullmatch(delta["id"])
+        assert delta["type"] == "function"
         calls.append({"name": function["name"], "arguments": ""})
     else:
         assert delta["index"] == len(calls) - 1
@@ -236,8 +238,6 @@ async def test_text_that_is_held_back_for_a_stop_string_is_parsed_like_any_other
 async def test_a_constraint_is_made_once_and_shared(serve, spell, monkeypatch):
     served = await serve(per_child(*[spell(PARIS)] * 3), tool_parser="hermes")
     made = []
-    from umbel_chat import constraint
-
     original = constraint.calls_format
     monkeypatch.setattr(
         constraint, "calls_format", lambda *args: made.append(args) or original(*args)
@@ -410,8 +410,6 @@ async def test_the_template_sees_the_tools_as_in_vllm(serve, spell):
 
 
 def test_a_limit_is_told_of_whatever_was_called():
-    from umbel_engine import Finish
-
     assert finish_reason(Finish("length"), True, False) == "length"
     assert finish_reason(Finish("stop"), True, False) == "tool_calls"
     assert finish_reason(Finish("stop"), True, True) == "stop"

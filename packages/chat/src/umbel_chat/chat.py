@@ -13,7 +13,7 @@ from umbel_chat.messages import Message, read_messages
 from umbel_chat.output import OutputProcessor, OutputProcessorFactory, PlainTextProcessor
 from umbel_chat.parsers.formats import ReasoningFormat, ToolFormat
 from umbel_chat.parsers.model_parsers import ModelParsers
-from umbel_chat.plan import AnswerPlan, plan_answer
+from umbel_chat.plan import AnswerPlan, engine_parser_arguments, plan_answer
 from umbel_chat.processes import RenderingProcesses, TemplateLimits
 from umbel_chat.request import AnswerRequest, ChatRequest
 from umbel_chat.stage import ChatDelta, ChatStage
@@ -171,7 +171,7 @@ class ChatLlm:
         text = _text_request(request, prompt, sampling)
         lowered = self.text.lower(text, n)
         arguments = self.template_arguments(request)
-        plan, told = self.plan(lowered.prompt_token_ids, request, arguments), {}
+        plan, told = self.plan(lowered.prompt_token_ids, request, arguments), None
         if self.parsers is not None and self.parsers.reasoning is not None:
             told = engine_parser_arguments(arguments)
         own = request.sampling.structured_outputs
@@ -179,7 +179,7 @@ class ChatLlm:
         ended = self._reasoning_ended(request, plan)
         if ended is not None:
             text = msgspec.structs.replace(
-                lowered.request, reasoning_ended=ended, reasoning_parser_kwargs=told or None
+                lowered.request, reasoning_ended=ended, reasoning_parser_kwargs=told
             )
             lowered = msgspec.structs.replace(lowered, request=text)
         return LoweredChat(lowered, plan, calls_enforced)
@@ -260,25 +260,6 @@ class ChatLlm:
         if self.parsers is None:
             return self._new_processor()
         return plan.new_processor(self.parsers, on_calls_read)
-
-
-ENGINE_PARSER_ARGUMENTS = ("enable_thinking", "thinking", "thinking_mode", "reasoning_effort")
-"""Template arguments that vLLM's reasoning parsers look at."""
-
-
-def engine_parser_arguments(
-    arguments: Mapping[str, object],
-) -> dict[str, object]:
-    """Give what the engine's reasoning parser is made with, of what templates are given.
-
-    Nothing else of it crosses the wire: it may be large, or no MessagePack.
-    """
-    told = {
-        name: arguments[name]
-        for name in ENGINE_PARSER_ARGUMENTS
-        if isinstance(arguments.get(name), (bool, str))
-    }
-    return {"chat_template_kwargs": told}
 
 
 def _text_request(

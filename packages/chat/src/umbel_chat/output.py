@@ -10,8 +10,8 @@ class OutputProcessor(Protocol):
     """Turns the text of one sample into events.
 
     `feed` takes what is new, in order: text, and the ids of the tokens that it came from (text may
-    lag behind its tokens).  A token of `watched_ids` (None: of none) comes as the last one, with the text
-    that its own text ends.  `finish` is called once, after the last text, and gives what was held back.
+    lag behind its tokens).  A token of `watched_ids` (None: of none) comes as the last one, with the
+    text that its own text ends.  `finish` is called once, after the last text, and gives what was held back.
     Text cut in any way gives the same answer in the end.  A processor has state, so every sample
     has one of its own.  `reasoning_tokens` counts the tokens so far that were reasoning.
     """

@@ -21,6 +21,9 @@ NO_SCHEMA: Mapping[str, object] = {}
 THINKING_ARGUMENTS = ("enable_thinking", "thinking")
 """Template arguments with which a request turns reasoning on or off."""
 
+ENGINE_PARSER_ARGUMENTS = ("enable_thinking", "thinking", "thinking_mode", "reasoning_effort")
+"""Template arguments that vLLM's reasoning parsers look at."""
+
 
 class AnswerPlan(msgspec.Struct, frozen=True):
     """What to look for in the samples of a request.
@@ -86,3 +89,16 @@ def _may_reason(parsers: ModelParsers, template_arguments: Mapping[str, object])
         return False
     on_request = parsers.reasoning is not None and parsers.reasoning.on_request
     return not on_request or any(asked)
+
+
+def engine_parser_arguments(arguments: Mapping[str, object]) -> dict[str, object]:
+    """Give what the engine's reasoning parser is made with, of what templates are given.
+
+    Nothing else of it crosses the wire: it may be large, or no MessagePack.
+    """
+    told = {
+        name: arguments[name]
+        for name in ENGINE_PARSER_ARGUMENTS
+        if isinstance(arguments.get(name), (bool, str))
+    }
+    return {"chat_template_kwargs": told}

@@ -3,7 +3,7 @@
 import msgspec
 
 from umbel_chat import LoweredChat
-from umbel_chat.chat import engine_parser_arguments
+from umbel_chat.plan import engine_parser_arguments
 from umbel_server.errors import bad_request
 from umbel_server.exchange import Exchange
 from umbel_server.requests.generate import GenerateRequest

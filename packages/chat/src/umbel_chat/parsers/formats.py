@@ -22,11 +22,12 @@ class ToolFormat(msgspec.Struct, frozen=True, kw_only=True):
     """How a family of models writes tool calls.
 
     `names` are those it is chosen by, vLLM's first.  `parse` reads a whole answer after the
-    reasoning: content and calls; with `reads_reasoning` it reads that, too.  `starts` are the markers with which calls begin, `markers` all
-    that may be tokens; each is a token where the tokenizer has it as one.  `trims_content` says that
-    whitespace before a call is part of the format.  `grammar` is how calls are enforced; without
-    one, calls that must be are enforced, and read, as JSON if `forced_as_json`.  `call_ids` is what
-    ids of calls look like.  `summary`, `models`, `example` and `differences` (from vLLM's parser of the same name) are for readers.
+    reasoning: content and calls; with `reads_reasoning` it reads that, too.  `starts` are the markers
+    with which calls begin, `markers` all that may be tokens; each is a token where the tokenizer has
+    it as one.  `trims_content` says that whitespace before a call is part of the format.  `grammar`
+    is how calls are enforced; without one, calls that must be are enforced, and read, as JSON if
+    `forced_as_json`.  `call_ids` is what ids of calls look like.  `summary`, `models`, `example` and
+    `differences` (from vLLM's parser of the same name) are for readers.
     """
 
     names: tuple[str, ...]

@@ -76,7 +76,8 @@ class ModelParsers:
         """Make the parser of one sample.
 
         Without `tools`, no calls are looked for; formats that read an answer as a whole give them
-        all the same.  `forced` reads an answer, after its reasoning, that is enforced to be calls in another form.
+        all the same.  `forced` reads an answer, after its reasoning, that is enforced to be calls in
+        another form.
         """
         tool = self.tool if tools is not None and forced is None else None
         reasoning = self.reasoning

@@ -15,8 +15,8 @@ class Sink:
 
     Whitespace waits where it may turn out to be part of the protocol: content or reasoning that is
     nothing but whitespace is dropped where a call or the content follows, and so is whitespace
-    after a call unless there is content on both sides.  `trims_content` and `trims_reasoning` say that all
-    whitespace before a call or at the end of the reasoning is the protocol's.
+    after a call unless there is content on both sides.  `trims_content` and `trims_reasoning` say
+    that all whitespace before a call or at the end of the reasoning is the protocol's.
     """
 
     __slots__ = (
