@@ -1,5 +1,6 @@
 """What a parser says besides the text: tokens of reasoning, and the ids of calls."""
 
+import gc
 import re
 from itertools import pairwise
 
@@ -18,6 +19,7 @@ from umbel_chat.parsers.registry import REASONING_FORMATS, TOOL_FORMATS
 from umbel_chat.parsers.sample import SampleParser
 
 from .corpus import deepseek, harmony, kimi
+from .test_transcripts import CORPORA, parsers_of
 from .tokens import tokenizer_with
 from .transcripts import TOOLS
 
@@ -241,3 +243,23 @@ def test_a_call_that_is_cut_off_has_an_end_if_its_arguments_have(
     events = parser.feed(text + arguments, []) + parser.finish()
     assert isinstance(events[0], ToolCallStart)
     assert (ToolCallEnd() in events) == ends
+
+
+def test_a_sample_that_is_given_up_leaves_nothing_to_the_garbage_collector() -> None:
+    parsers = []
+    for found in CORPORA:
+        tokenizer = tokenizer_with(found.tokens)
+        made = parsers_of(found, tokenizer)
+        for transcript in found.transcripts:
+            state = made.prompt_state(tokenizer.encode(transcript.prompt, False))
+            parser = made.new_parser(state, TOOLS if found.tool else None)
+            parser.feed(transcript.text[: len(transcript.text) * 2 // 3], [])
+            parsers.append(parser)
+    del parser
+    gc.collect()
+    gc.disable()
+    try:
+        parsers.clear()
+        assert gc.collect() == 0
+    finally:
+        gc.enable()

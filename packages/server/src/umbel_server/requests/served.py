@@ -18,7 +18,7 @@ def check_chat_served(request: ChatCompletionRequest, calls_tools: bool) -> None
     _check_beam_search(request)
     if not calls_tools:
         _check_tool_choice(request)
-    _check_media_arguments(request)
+    check_media_arguments(request)
 
 
 def _check_tool_choice(request: ChatCompletionRequest) -> None:
@@ -34,13 +34,8 @@ def _check_tool_choice(request: ChatCompletionRequest) -> None:
     raise bad_request(f"tool_choice={named} requires --tool-call-parser to be set")
 
 
-def check_tokenize_served(request: TokenizeChatRequest) -> None:
-    """Refuse a request that sets a field that is not served; raises ApiError."""
-    _check_media_arguments(request)
-
-
-def _check_media_arguments(request: ChatCompletionRequest | TokenizeChatRequest) -> None:
-    """Give vLLM's answer without --trust-request-mm-kwargs."""
+def check_media_arguments(request: ChatCompletionRequest | TokenizeChatRequest) -> None:
+    """Give vLLM's answer without --trust-request-mm-kwargs; raises ApiError."""
     for name, changed, value in (
         ("mm_processor_kwargs", "preprocessing", request.mm_processor_kwargs),
         ("media_io_kwargs", "media loading", request.media_io_kwargs),

@@ -5,7 +5,7 @@ from aiohttp import web
 
 from umbel_chat import ChatRequest
 from umbel_server.exchange import aside, lower_chat_aside, read_request
-from umbel_server.requests.served import check_tokenize_served
+from umbel_server.requests.served import check_media_arguments
 from umbel_server.requests.tokenize import (
     TokenizeChatRequest,
     TokenizeRequest,
@@ -26,7 +26,7 @@ async def tokenize(http: web.Request) -> web.Response:
     server.check_model(body.model)
     if not isinstance(body, TokenizeChatRequest):
         return _json(await aside(http, _tokenize, server, body, body.prompt))
-    check_tokenize_served(body)
+    check_media_arguments(body)
     request = _chat_request(body)
 
     def work() -> bytes:
