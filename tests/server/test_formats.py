@@ -3,11 +3,15 @@
 import json
 
 import msgspec
+import pytest
 
+from umbel_chat.parsers.selection import FormatError
 from umbel_server.cli import settings_of
 from umbel_server.flags import make_parser
-from umbel_server.formats import are_tokens
+from umbel_server.formats import are_tokens, formats_of, with_formats
 from umbel_server.serve import engine_reasoning_parser, shared_arguments
+
+THINKS = "{{ '<|im_start|>' }}{{ '</think>' }}{{ enable_thinking }}"
 
 
 def settings(folder, *flags):
@@ -41,3 +45,27 @@ def test_markers_are_looked_for_among_the_added_tokens(tmp_path):
     (tmp_path / "tokenizer.json").write_text(json.dumps(file))
     assert are_tokens(tmp_path, ("<think>",))
     assert not are_tokens(tmp_path, ("<think>", "</think>"))
+
+
+def test_the_log_says_which_parsers_there_are_and_why(model_folder, caplog):
+    caplog.set_level("INFO", "umbel")
+    asked = settings(model_folder, "--tool-call-parser", "hermes", "--chat-template", THINKS)
+    chosen = with_formats(asked, model_folder, model_folder)
+    assert caplog.messages == [
+        "tool call parser: hermes (as asked)",
+        "reasoning parser: qwen3 (its chat template has '<|im_start|>')",
+    ]
+    assert [form.names[0] for form in formats_of(chosen)] == ["hermes", "qwen3"]
+
+
+def test_nothing_is_said_of_parsers_that_there_are_not(model_folder, caplog):
+    caplog.set_level("INFO", "umbel")
+    chosen = with_formats(settings(model_folder), model_folder, model_folder)
+    assert formats_of(chosen) == (None, None)
+    assert caplog.messages == []
+
+
+def test_a_parser_that_does_not_exist_stops_the_start(model_folder):
+    asked = settings(model_folder, "--tool-call-parser", "nope")
+    with pytest.raises(FormatError, match="there is no tool call parser 'nope'; there are auto, "):
+        with_formats(asked, model_folder, model_folder)
