@@ -235,7 +235,8 @@ def parsed_context(
     return msgspec.structs.replace(
         context,
         is_parsed=calls or parsers.reads_whole or parsers.reasoning is not None,
-        hides_tokens=not body.include_reasoning,
+        logprobs=context.logprobs if body.include_reasoning else None,
+        hides_token_ids=not body.include_reasoning,
         reasoning_details=parsers.reasoning is not None,
         forces_calls=is_named or body.tool_choice == "required",
         names_tool=is_named,

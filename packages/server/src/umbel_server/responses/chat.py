@@ -120,13 +120,13 @@ def _choice(
 ) -> ChatChoice:
     finish, extras = delta.finish, delta.extras or NOTHING
     logprobs = None
-    if context.logprobs is not None and delta.logprobs is not None and not context.hides_tokens:
+    if context.logprobs is not None and delta.logprobs is not None:
         logprobs = chat_logprobs(delta.logprobs, context.logprobs)
     parts = parts_of(delta.events)
     reason = None
     if finish is not None:
         reason = finish_reason(finish, bool(parts.calls), context.names_tool)
-    shows_tokens = context.return_token_ids and not context.hides_tokens
+    shows_tokens = context.return_token_ids and not context.hides_token_ids
     return ChatChoice(
         index,
         message_of(context, role, echo, parts),

@@ -65,7 +65,7 @@ class ChatFrames:
         self._prefill: PrefillStats | None = None
         self._timing: RequestTiming | None = None
         wants_tokens = context.return_token_ids or context.logprobs is not None
-        self._shows_tokens = wants_tokens and not context.hides_tokens
+        self._shows_tokens = wants_tokens and not context.hides_token_ids
         # What makes an event more than its text.
         self._plain = not (self._shows_tokens or context.continuous_usage)
 

@@ -16,7 +16,7 @@ class AnswerContext(msgspec.Struct, frozen=True, kw_only=True):
     were asked for.  `prompt_text` is the rendered prompt where it is to be returned.
     `prompt_details` and `timing` say whether the server reports them, and `reasoning_details`
     whether it tells how many tokens were reasoning.  `is_parsed` says that parsers look for
-    reasoning or calls, `hides_tokens` that tokens and logprobs would tell of reasoning that is
+    reasoning or calls, `hides_token_ids` that these would tell of reasoning that is
     hidden, `forces_calls` that a tool is to be called, `names_tool` that the request names it.
     """
 
@@ -35,7 +35,7 @@ class AnswerContext(msgspec.Struct, frozen=True, kw_only=True):
     prompt_details: bool = False
     timing: bool = False
     is_parsed: bool = False
-    hides_tokens: bool = False
+    hides_token_ids: bool = False
     reasoning_details: bool = False
     forces_calls: bool = False
     names_tool: bool = False

@@ -34,7 +34,7 @@ def message_choice(context: AnswerContext, index: int, output: ChatDelta) -> Mes
     finish, extras = output.finish, output.extras or NOTHING
     parts = parts_of(output.events)
     logprobs = None
-    if context.logprobs is not None and output.logprobs is not None and not context.hides_tokens:
+    if context.logprobs is not None and output.logprobs is not None:
         logprobs = chat_logprobs(output.logprobs, context.logprobs)
     reason = "stop"
     if finish is not None:
@@ -43,7 +43,7 @@ def message_choice(context: AnswerContext, index: int, output: ChatDelta) -> Mes
         index,
         reason,
         finish.stop_reason if finish is not None else None,
-        None if context.hides_tokens else output.token_ids,
+        None if context.hides_token_ids else output.token_ids,
         array_file(extras.routed_experts),
         None,
         extras.weight_versions,
