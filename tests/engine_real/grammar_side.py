@@ -128,7 +128,9 @@ def main():
     answers, sys.stdout = sys.stdout, sys.stderr
     engine = Engine(asked)
     cases = [engine.try_case(case) for case in asked["cases"]]
-    json.dump({"cases": cases, "own_tags": own_tags(asked["tools"])}, answers)
+    told = {"cases": cases, "own_tags": own_tags(asked["tools"])}
+    # Nothing flushes this file at the exit: to Python it is no longer the standard output.
+    print(json.dumps(told), file=answers, flush=True)
 
 
 if __name__ == "__main__":

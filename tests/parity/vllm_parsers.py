@@ -26,7 +26,7 @@ def main() -> None:
         tool_choice="auto",
     )
     answers = [parse_corpus(corpus, request) for corpus in asked["corpora"]]
-    json.dump(answers, sys.stdout)
+    print(json.dumps(answers), flush=True)
 
 
 class HarmonyTokenizer:
