@@ -17,6 +17,8 @@ from umbel_chat.events import (
 from umbel_chat.parsers.model_parsers import ModelParsers
 from umbel_chat.parsers.registry import REASONING_FORMATS, TOOL_FORMATS
 from umbel_chat.parsers.sample import SampleParser
+from umbel_chat.parsers.sink import Sink
+from umbel_chat.parsers.source import Markers, Source, Steps, ignore, within
 
 from .corpus import deepseek, harmony, kimi
 from .test_transcripts import CORPORA, parsers_of
@@ -263,3 +265,36 @@ def test_a_sample_that_is_given_up_leaves_nothing_to_the_garbage_collector() -> 
         assert gc.collect() == 0
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("is_part", [False, True])
+@pytest.mark.parametrize("size", [1, 2, 100])
+def test_what_a_parser_that_fails_has_not_read_is_content(is_part: bool, size: int) -> None:
+    def read_on(source: Source) -> Steps[None]:
+        yield from source.until(("b",), ignore)
+        raise RecursionError
+
+    def read(source: Source, sink: Sink) -> Steps[None]:
+        if is_part:
+            yield from within(source, ("e",), read_on)
+        else:
+            yield from read_on(source)
+
+    parser = SampleParser(Source(Markers()), Sink(), read)
+    text = "aabccedd"
+    events: list[OutputEvent] = []
+    for start in range(0, len(text), size):
+        events += parser.feed(text[start : start + size], [])
+    content = "".join(
+        event.text for event in events + parser.finish() if isinstance(event, ContentDelta)
+    )
+    assert content == "ccedd"
+
+
+def test_a_token_without_text_brings_nothing() -> None:
+    parser = ModelParsers(tokenizer_with(()), TOOL_FORMATS["hermes"], None).new_parser(
+        "closed", TOOLS
+    )
+    for text in ("a", "<tool_call>", '{"name": "get_time", "arguments": {"a": "', "b"):
+        parser.feed(text, [1])
+        assert parser.feed("", [2]) == []

@@ -48,7 +48,16 @@ class AnswerProcessor:
     `on_end` is told whether there were calls.
     """
 
-    __slots__ = ("_calls", "_has_arguments", "_is_shown", "_on_end", "_parser", "_rules")
+    __slots__ = (
+        "_calls",
+        "_feed",
+        "_has_arguments",
+        "_is_shown",
+        "_on_end",
+        "_parser",
+        "_rules",
+        "reasoning_tokens",
+    )
 
     def __init__(
         self,
@@ -57,40 +66,40 @@ class AnswerProcessor:
         on_end: Callable[[bool], None] | None = None,
     ) -> None:
         self._parser = parser
+        self._feed = parser.feed
         self._rules = rules
         self._on_end = on_end
         self._calls = 0
         # Of the call that began last.
         self._is_shown = False
         self._has_arguments = False
+        self.reasoning_tokens = 0
+        """How many tokens so far were reasoning, shown or not."""
 
     @property
     def watched_ids(self) -> Container[int] | None:
         """The tokens that the parser wants to see."""
         return self._parser.watched_ids
 
-    @property
-    def reasoning_tokens(self) -> int:
-        """How many tokens so far were reasoning, shown or not."""
-        return self._parser.reasoning_tokens
-
     def feed(self, text: str, token_ids: Sequence[int]) -> list[OutputEvent]:
         """Parse what is new; gives what is shown of it."""
-        events = self._parser.feed(text, token_ids)
+        events = self._feed(text, token_ids)
+        self.reasoning_tokens = self._parser.reasoning_tokens
         # Most tokens bring nothing that changes anything.
-        if not events or (len(events) == 1 and self._is_plain(events[0])):
+        if not events:
             return events
+        if len(events) == 1:
+            kind = type(events[0])
+            if kind is ContentDelta:
+                return events
+            if kind is ArgumentsDelta and self._is_shown and self._has_arguments:
+                return events
         return self._shown(events)
-
-    def _is_plain(self, event: OutputEvent) -> bool:
-        kind = type(event)
-        return kind is ContentDelta or (
-            kind is ArgumentsDelta and self._is_shown and self._has_arguments
-        )
 
     def finish(self) -> list[OutputEvent]:
         """Give what is shown of what the parser held back."""
         events = self._shown(self._parser.finish())
+        self.reasoning_tokens = self._parser.reasoning_tokens
         if self._on_end is not None:
             self._on_end(self._calls > 0)
         return events

@@ -6,7 +6,7 @@ from collections.abc import Set as AbstractSet
 
 from umbel_chat.events import OutputEvent
 from umbel_chat.parsers.sink import Sink
-from umbel_chat.parsers.source import Source, Steps
+from umbel_chat.parsers.source import Find, Source, Steps
 from umbel_engine.fault_log import log_fault
 
 logger = logging.getLogger(__name__)
@@ -23,7 +23,19 @@ class SampleParser:
     that ends the text.
     """
 
-    __slots__ = ("_marker_ids", "_sink", "_source", "_steps", "watched_ids")
+    __slots__ = (
+        "_event",
+        "_finds",
+        "_marker_ids",
+        "_reasons",
+        "_sink",
+        "_skipped",
+        "_source",
+        "_steps",
+        "_trims",
+        "reasoning_tokens",
+        "watched_ids",
+    )
 
     def __init__(
         self,
@@ -37,38 +49,76 @@ class SampleParser:
         self._sink = sink
         self._marker_ids = marker_ids
         self.watched_ids = watched_ids
+        self.reasoning_tokens = 0
+        """How many tokens so far were reasoning, without its markers."""
+        # What text becomes that the parser need not see, as most tokens; then nothing else of the
+        # sample is touched, so that a token finds in the processor's caches what it needs.
+        self._event: Callable[[str], OutputEvent] | None = None
+        self._finds: tuple[Find, ...] = ()
+        self._trims = False
+        self._reasons = False
+        self._skipped = 0
         self._steps = _read_all(source, sink, read)
         self._go_on()
 
-    @property
-    def reasoning_tokens(self) -> int:
-        """How many tokens so far were reasoning, without its markers."""
-        return self._sink.reasoning_tokens
-
     def feed(self, text: str, token_ids: Sequence[int]) -> list[OutputEvent]:
         """Read on; gives what was found."""
+        if (
+            self._event is None
+            or not text
+            or (self._trims and text[-1].isspace())
+            or (token_ids and token_ids[-1] in self._marker_ids)
+        ):
+            return self._read(text, token_ids)
+        for find in self._finds:
+            if find(text) is not None:
+                return self._read(text, token_ids)
+        self._skipped += len(text)
+        if self._reasons:
+            self._sink.count(len(token_ids))
+            self.reasoning_tokens = self._sink.reasoning_tokens
+        return [self._event(text)]
+
+    def _read(self, text: str, token_ids: Sequence[int]) -> list[OutputEvent]:
+        if self._skipped:
+            self._source.skip(self._skipped)
+            self._skipped = 0
         reasons = self._sink.reasons
         ends_with_marker = bool(token_ids) and token_ids[-1] in self._marker_ids
         self._sink.count(len(token_ids))
-        if self._source.push(text, ends_with_marker):
-            self._go_on()
+        if text:
+            self._go_on(text, ends_with_marker)
         if reasons and ends_with_marker and not self._sink.reasons:
             # The last token is what ended the reasoning.
             self._sink.reasoning_tokens -= 1
+        self.reasoning_tokens = self._sink.reasoning_tokens
+        self._find_lane()
         return self._sink.take()
+
+    def _find_lane(self) -> None:
+        self._event = None
+        lane = self._source.lane()
+        passes = None if lane is None else self._sink.passes(lane[1])
+        if lane is not None and passes is not None:
+            self._finds = lane[0]
+            self._event, self._trims = passes
+            self._reasons = self._sink.reasons
 
     def finish(self) -> list[OutputEvent]:
         """Read what was waiting for more; gives what was found."""
         self._source.end()
         self._go_on()
         self._sink.finish()
+        self.reasoning_tokens = self._sink.reasoning_tokens
         return self._sink.take()
 
-    def _go_on(self) -> None:
+    def _go_on(self, text: str = "", ends_with_marker: bool = False) -> None:
         try:
-            next(self._steps, None)
+            if not text or self._source.push(text, ends_with_marker):
+                next(self._steps, None)
         except Exception as error:
             log_fault(logger, error, "a parser failed; the rest of its sample is content")
+            self._source.leave()
             self._steps = self._source.rest(self._sink.content)
             next(self._steps, None)
 

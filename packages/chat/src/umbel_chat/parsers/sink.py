@@ -1,5 +1,7 @@
 """What a parser has found, in order."""
 
+from collections.abc import Callable
+
 from umbel_chat.events import (
     ArgumentsDelta,
     ContentDelta,
@@ -125,6 +127,24 @@ class Sink:
             event = ReasoningDelta if self.reasons else ContentDelta
             self._events.append(event(waiting))
         self._spaces.clear()
+
+    def passes(
+        self, emit: Callable[[str], object]
+    ) -> tuple[Callable[[str], OutputEvent], bool] | None:
+        """Give the event that text makes which goes to a method of this sink now.
+
+        And whether that holds only for text that does not end in whitespace.  None when it depends
+        on the text.
+        """
+        if emit == self.arguments:
+            return ArgumentsDelta, False
+        if not self._is_visible or self._spaces:
+            return None
+        if emit == self.content:
+            return ContentDelta, self._trims_content
+        if emit == self.reasoning:
+            return ReasoningDelta, self._trims_reasoning
+        return None
 
     def take(self) -> list[OutputEvent]:
         """Give what was found since the last time."""

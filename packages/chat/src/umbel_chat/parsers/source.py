@@ -62,11 +62,14 @@ class MarkerSearch:
         """Give the place from which on the text may be the beginning of a marker."""
         head = self.find_head(text, max(start, len(text) - self._longest + 1))
         while head is not None:
-            rest = text[head.start() :]
-            if any(len(marker) > len(rest) and marker.startswith(rest) for marker in self._markers):
+            if self.is_open(text[head.start() :]):
                 return head.start()
             head = self.find_head(text, head.end())
         return len(text)
+
+    def is_open(self, text: str) -> bool:
+        """Say whether a marker begins with the text and goes on."""
+        return any(len(marker) > len(text) and marker.startswith(text) for marker in self._markers)
 
 
 class Markers:
@@ -101,6 +104,8 @@ class Source:
         "_held",
         "_kept",
         "_markers",
+        "_opening",
+        "_part",
         "_pass_through",
         "_text",
         "_waits_for",
@@ -125,6 +130,10 @@ class Source:
         self._pass_through: tuple[Find, Emit] | None = None
         # While it waits for something: what finds that, and how much text it waits for at most.
         self._waits_for: tuple[Find, int] | None = None
+        # While all that is unread may be the beginning of one of these markers.
+        self._opening: MarkerSearch | None = None
+        # While a part of the text has a source of its own.
+        self._part: Source | None = None
 
     def push(self, text: str, ends_with_marker: bool = False) -> bool:
         """Append text; says whether the parser has to go on for it.
@@ -142,6 +151,9 @@ class Source:
             if find(text) is None and len(self._text) < most:
                 self._text += text
                 return False
+        elif self._opening is not None and self._opening.is_open(self.unread + text):
+            self._text += text
+            return False
         self._append(text)
         if ends_with_marker:
             self._ends.add(self._base + len(self._text))
@@ -159,6 +171,16 @@ class Source:
     def end(self) -> None:
         """Say that no more text comes."""
         self.ended = True
+
+    def leave(self) -> None:
+        """Say that the parser reads no more, wherever it was; the rest is unread."""
+        self._pass_through = self._waits_for = self._opening = None
+        self.forget()
+        if (part := self._part) is not None:
+            part.leave()
+            self._text, self._at = part.unread + self.unread, 0
+            self._base = part._base + part._at
+            self._part = None
 
     @property
     def is_empty(self) -> bool:
@@ -189,7 +211,12 @@ class Source:
             self._pass_on(stop, emit)
             if self.ended:
                 return None
-            yield from self.wait(search.find_head, emit)
+            if stop < len(text):
+                self._opening = search
+                yield
+                self._opening = None
+            else:
+                yield from self.wait(search.find_head, emit)
 
     def wait(self, find: Find, emit: Emit) -> Steps[None]:
         """Wait for text that has what is to be found; other text is passed on meanwhile."""
@@ -198,6 +225,28 @@ class Source:
             self._pass_through = (find, emit)
         yield
         self._pass_through = None
+
+    def lane(self) -> tuple[tuple[Find, ...], Emit] | None:
+        """Give what takes text now that the parser need not see, and what finds the text it must.
+
+        None when it must see all.  Whoever hands text over past `push` has to `skip` it.
+        """
+        finds: list[Find] = []
+        source = self
+        while source._pass_through is not None:
+            find, emit = source._pass_through
+            finds.append(find)
+            if source._part is None:
+                return tuple(finds), emit
+            source = source._part
+        return None
+
+    def skip(self, count: int) -> None:
+        """Take in that so many characters went past the parser."""
+        source: Source | None = self
+        while source is not None:
+            source._base += count
+            source = source._part
 
     def wait_for(self, find: Find, most: int) -> Steps[None]:
         """Wait for text that has what is to be found, for more than `most`, or for the end.
@@ -294,9 +343,14 @@ class Source:
         self.forget()
         return text
 
-    def part(self) -> "Source":
+    def begin_part(self) -> "Source":
         """Give a source for a part that begins here; see `within`."""
-        return Source(self._markers, self._base + self._at, self._ends)
+        self._part = Source(self._markers, self._base + self._at, self._ends)
+        return self._part
+
+    def end_part(self) -> None:
+        """Say that the part has ended."""
+        self._part = None
 
 
 def within(
@@ -307,7 +361,7 @@ def within(
     `read` gets a source that ends there, so nothing malformed in the part reaches beyond it.  Gives
     its result and the marker, None when the text ended first.
     """
-    part = source.part()
+    part = source.begin_part()
     steps = read(part)
     results: list[ResultT] = []
 
@@ -324,6 +378,7 @@ def within(
 
     resume()
     marker = yield from source.until(markers, emit)
+    source.end_part()
     part.end()
     resume()
     return results[0], marker
