@@ -7,7 +7,8 @@ from umbel_chat.parsers.source import Emit, Source, Steps, collect, ignore
 
 WORD_END = re.compile(r"\W")
 PLAIN_END = re.compile(r'["\\]')
-STRUCTURE = re.compile(r'["{}\[\]]')
+find_string_end = PLAIN_END.search
+find_structure = re.compile(r'["{}\[\]]').search
 SCALAR_END = re.compile(r"[\s,\]}\[{\":]")
 
 
@@ -53,29 +54,48 @@ def json_container(source: Source, emit: Emit, depth: int = 0) -> Steps[bool]:
     `depth` is how many brackets are open.
     """
     # In one piece, strings and all: for each token of the arguments of a call it is run.
-    find, in_string = STRUCTURE.search, False
+    scan = ContainerScan(depth)
     while True:
-        text, place = source.unread, 0
-        while (match := find(text, place)) is not None:
+        text = source.unread
+        end = scan.find(text)
+        source.read(len(text) if end is None else abs(end), emit)
+        if end is not None or source.ended:
+            return end is not None and end > 0
+        yield from source.wait(scan.find, emit)
+
+
+class ContainerScan:
+    """Finds where an object or an array ends, in text that comes in pieces."""
+
+    __slots__ = ("_depth", "_is_escaped", "_search")
+
+    def __init__(self, depth: int) -> None:
+        self._depth = depth
+        self._search = find_structure
+        self._is_escaped = False
+
+    def find(self, text: str) -> int | None:
+        """Give the place in the next piece after the last bracket, None if it is further on.
+
+        The place is negative if more brackets are closed than were open.  The piece that has it may
+        be shown again.
+        """
+        if not text:
+            return None
+        depth, search = self._depth, self._search
+        place = 1 if self._is_escaped else 0
+        while (match := search(text, place)) is not None:
             place, character = match.end(), match.group()
             if character == '"':
-                in_string = not in_string
-                find = PLAIN_END.search if in_string else STRUCTURE.search
+                search = find_string_end if search is find_structure else find_structure
             elif character == "\\":
-                # What it escapes may not be there yet.
-                if place == len(text) and not source.ended:
-                    place -= 1
-                    break
                 place += 1
             else:
                 depth += 1 if character in "{[" else -1
                 if depth <= 0:
-                    source.read(place, emit)
-                    return depth == 0
-        source.read(len(text) if match is None else place, emit)
-        if source.ended:
-            return False
-        yield from source.wait(find, emit)
+                    return place if depth == 0 else -place
+        self._depth, self._search, self._is_escaped = depth, search, place > len(text)
+        return None
 
 
 def _string(source: Source, emit: Emit) -> Steps[bool]:

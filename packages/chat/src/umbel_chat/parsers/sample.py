@@ -27,12 +27,14 @@ class SampleParser:
         "_event",
         "_finds",
         "_marker_ids",
+        "_most",
         "_reasons",
         "_sink",
         "_skipped",
         "_source",
         "_steps",
         "_trims",
+        "_waiting",
         "reasoning_tokens",
         "watched_ids",
     )
@@ -51,38 +53,47 @@ class SampleParser:
         self.watched_ids = watched_ids
         self.reasoning_tokens = 0
         """How many tokens so far were reasoning, without its markers."""
-        # What text becomes that the parser need not see, as most tokens; then nothing else of the
-        # sample is touched, so that a token finds in the processor's caches what it needs.
-        self._event: Callable[[str], OutputEvent] | None = None
+        # What becomes of text that the parser need not see, as of most: an event, or it waits.  Then
+        # nothing else of the sample is touched, so that a token finds in the caches what it needs.
         self._finds: tuple[Find, ...] = ()
+        self._event: Callable[[str], OutputEvent] | None = None
         self._trims = False
         self._reasons = False
+        self._most = 0
         self._skipped = 0
+        self._waiting = ""
         self._steps = _read_all(source, sink, read)
         self._go_on()
 
     def feed(self, text: str, token_ids: Sequence[int]) -> list[OutputEvent]:
         """Read on; gives what was found."""
         if (
-            self._event is None
+            not self._finds
             or not text
             or (self._trims and text[-1].isspace())
+            or len(self._waiting) > self._most
             or (token_ids and token_ids[-1] in self._marker_ids)
         ):
             return self._read(text, token_ids)
         for find in self._finds:
             if find(text) is not None:
                 return self._read(text, token_ids)
-        self._skipped += len(text)
         if self._reasons:
             self._sink.count(len(token_ids))
             self.reasoning_tokens = self._sink.reasoning_tokens
+        if self._event is None:
+            self._waiting += text
+            return []
+        self._skipped += len(text)
         return [self._event(text)]
 
     def _read(self, text: str, token_ids: Sequence[int]) -> list[OutputEvent]:
         if self._skipped:
             self._source.skip(self._skipped)
             self._skipped = 0
+        if self._waiting:
+            text = self._waiting + text
+            self._waiting = ""
         reasons = self._sink.reasons
         ends_with_marker = bool(token_ids) and token_ids[-1] in self._marker_ids
         self._sink.count(len(token_ids))
@@ -96,16 +107,22 @@ class SampleParser:
         return self._sink.take()
 
     def _find_lane(self) -> None:
-        self._event = None
+        self._finds = ()
         lane = self._source.lane()
-        passes = None if lane is None else self._sink.passes(lane[1])
-        if lane is not None and passes is not None:
-            self._finds = lane[0]
+        if lane is None:
+            return
+        self._most = lane.most
+        self._reasons = self._sink.reasons
+        if lane.emit is None:
+            self._finds, self._event, self._trims = lane.finds, None, False
+        elif (passes := self._sink.passes(lane.emit)) is not None:
+            self._finds = lane.finds
             self._event, self._trims = passes
-            self._reasons = self._sink.reasons
 
     def finish(self) -> list[OutputEvent]:
         """Read what was waiting for more; gives what was found."""
+        if self._waiting:
+            self._go_on(self._waiting)
         self._source.end()
         self._go_on()
         self._sink.finish()

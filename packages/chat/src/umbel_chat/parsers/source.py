@@ -7,7 +7,7 @@ is more.  So it is written as if the whole text were there, and cannot depend on
 import re
 from collections.abc import Callable, Generator
 from collections.abc import Set as AbstractSet
-from typing import TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 ResultT = TypeVar("ResultT")
 
@@ -17,10 +17,24 @@ Steps: TypeAlias = Generator[None, None, ResultT]
 Emit: TypeAlias = Callable[[str], object]
 """Takes text as it is read; the pieces mean nothing, only what they are together."""
 
-Find: TypeAlias = Callable[[str], re.Match[str] | None]
-"""Finds what a parser has to see in a text."""
+Find: TypeAlias = Callable[[str], object | None]
+"""Finds what a parser has to see in a text; None says that there is nothing of it.
+
+Such text is not shown to it again, so it may have taken note of it.
+"""
 
 NOT_SPACE = re.compile(r"\S")
+
+
+class Lane(NamedTuple):
+    """What becomes of text that has nothing of what is to be found: `emit` takes it.
+
+    Where that is None the parser waits, for so much text at most.
+    """
+
+    finds: tuple[Find, ...]
+    emit: Emit | None
+    most: int
 
 
 class MarkerSearch:
@@ -226,10 +240,10 @@ class Source:
         yield
         self._pass_through = None
 
-    def lane(self) -> tuple[tuple[Find, ...], Emit] | None:
-        """Give what takes text now that the parser need not see, and what finds the text it must.
+    def lane(self) -> Lane | None:
+        """Give what becomes of text now that the parser need not see; None when it must see all.
 
-        None when it must see all.  Whoever hands text over past `push` has to `skip` it.
+        Whoever hands text over past `push` has to `skip` it.
         """
         finds: list[Find] = []
         source = self
@@ -237,9 +251,12 @@ class Source:
             find, emit = source._pass_through
             finds.append(find)
             if source._part is None:
-                return tuple(finds), emit
+                return Lane(tuple(finds), emit, 0)
             source = source._part
-        return None
+        if source._waits_for is None:
+            return None
+        find, most = source._waits_for
+        return Lane((*finds, find), None, most - len(source._text))
 
     def skip(self, count: int) -> None:
         """Take in that so many characters went past the parser."""
