@@ -10,7 +10,7 @@ END_OF_CHUNKS = b"\r\n0\r\n\r\n"
 KEPT = 4096
 """Bytes of an answer that are kept: its end, where the usage stands."""
 
-FIRST_TOKEN = re.compile(rb'"(?:content|text)": ?"[^"]')
+FIRST_TOKEN = re.compile(rb'"(?:content|text|arguments)": ?"[^"]')
 USAGE = re.compile(rb'"completion_tokens": ?(\d+)')
 LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 

@@ -52,8 +52,6 @@ class ChatStage:
         feed = self._processor.feed
         if delta.pieces is None:
             events = feed(delta.text, delta.token_ids)
-        elif len(delta.pieces) == 1:
-            events = feed(delta.pieces[0].text, delta.pieces[0].token_ids)
         else:
             events = [
                 event for piece in delta.pieces for event in feed(piece.text, piece.token_ids)

@@ -30,8 +30,8 @@ class TextDelta(msgspec.Struct, frozen=True):
     `text` may lag behind `token_ids`: an incomplete character and what may become a stop string
     are held back.  `logprobs` has one entry per token when they were asked for.  `prompt_logprobs`
     and `prefill` come once; siblings have the same prompt, so `decode_prompt_logprobs` is left to
-    whoever reads them.  `finish`, `extras` and `timing` come with the last delta.  Where tokens are
-    watched, `pieces` is text and tokens once more, cut where such tokens end.
+    whoever reads them.  `finish`, `extras` and `timing` come with the last delta.  Where watched
+    tokens are among them, `pieces` is text and tokens once more, cut where such tokens end.
     """
 
     text: str

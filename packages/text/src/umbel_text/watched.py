@@ -50,13 +50,16 @@ class WatchedTokens:
         if token_id in self._token_ids and text:
             self._ends.append((count, self._decoded))
 
-    def cut(self, text: str, token_ids: list[int], is_last: bool) -> list[Piece]:
-        """Cut text that comes out and tokens that have come, all that is left if these are last."""
+    def cut(self, text: str, token_ids: list[int], is_last: bool) -> list[Piece] | None:
+        """Cut text that comes out and tokens that have come, all that is left if these are last.
+
+        None says that they are one piece as they stand.
+        """
         base = self._given
         self._given += len(text)
         if not self._ends and not self._held:
             self._cut += len(token_ids)
-            return [Piece(text, token_ids)]
+            return None
         self._held += token_ids
         pieces: list[Piece] = []
         start = taken = 0
