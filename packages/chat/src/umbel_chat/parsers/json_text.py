@@ -70,9 +70,11 @@ def json_container(source: Source, emit: Emit, depth: int = 0) -> Steps[bool]:
             else:
                 depth += 1 if character in "{[" else -1
                 if depth <= 0:
+                    source.in_string = False
                     source.read(place, emit)
                     return depth == 0
         source.read(len(text) if match is None else place, emit)
+        source.in_string = in_string
         if source.ended:
             return False
         yield from source.wait(find, emit)
