@@ -1,6 +1,7 @@
 """Tool calls as Kimi K2 writes them: an id that holds the name, then JSON."""
 
 import re
+from collections.abc import Container
 
 from umbel_chat.parsers.formats import Schemas, ToolFormat
 from umbel_chat.parsers.grammar import CallGrammar
@@ -25,11 +26,21 @@ def read_kimi_k2(source: Source, sink: Sink, tools: Schemas) -> Steps[None]:
         is_whole = separator is not None
         if match := CALL_ID.fullmatch(call_id):
             return CallHeader(match["name"], call_id, is_whole)
-        # The number is missing: what is no id may still name a tool.
-        name = call_id.removeprefix("functions.")
-        return CallHeader(name if name in tools else "", is_whole=is_whole)
+        return CallHeader(_tool_of(call_id, tools), is_whole=is_whole)
 
     yield from read_section_calls(source, sink, MARKERS, read_id)
+
+
+def _tool_of(call_id: str, tools: Container[str]) -> str:
+    """Find the tool that is named by what is no id, "" if there is none.
+
+    The number may be missing, and so may be the marks around the name: clients send ids back in a
+    form of their own, which models take up.
+    """
+    name = call_id.removeprefix("functions").lstrip("._")
+    unnumbered = name.rstrip("0123456789")
+    names = (call_id.removeprefix("functions."), name, unnumbered, unnumbered.rstrip(":._"))
+    return next((name for name in names if name in tools), "")
 
 
 KIMI_K2 = ToolFormat(
