@@ -130,6 +130,18 @@ KIMI_K2 = Corpus(
             differs="vLLM gives the text of the call",
         ),
         Transcript(
+            "arguments as a string",
+            section(call("functions.get_weather:0", r'"{\"city\": \"Paris\"}"')),
+            calls=(("get_weather", {"city": "Paris"}),),
+            differs="vLLM gives the string",
+        ),
+        Transcript(
+            "ids without a name, and several tools",
+            section(call("0", "{}")),
+            content=call("0", "{}"),
+            differs="vLLM drops the text",
+        ),
+        Transcript(
             "ids in the forms of clients",
             section(
                 call("functions_get_weather_1", '{"city": "Paris"}'),

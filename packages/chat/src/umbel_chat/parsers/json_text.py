@@ -31,8 +31,8 @@ def json_value(source: Source, emit: Emit) -> Steps[bool]:
 def json_document(source: Source, emit: Emit) -> Steps[bool]:
     """Read a JSON object that is all of a text; says whether it is complete.
 
-    Whitespace around it and a Markdown fence are left out.  What is no object comes through as it
-    is.
+    Whitespace around it and a Markdown fence are left out.  An object may be written as a string;
+    what is no object comes through as it is.
     """
     yield from source.space()
     is_fenced = yield from source.take("```")
@@ -43,6 +43,10 @@ def json_document(source: Source, emit: Emit) -> Steps[bool]:
     if (yield from source.peek()) == "{":
         is_complete = yield from json_value(source, emit)
         yield from source.space()
+    elif (yield from source.peek()) == '"':
+        text, is_complete = yield from collect(lambda part: _string(source, part))
+        inner = decode_string(text) if is_complete else None
+        emit(inner if inner is not None and inner.lstrip().startswith("{") else text)
     yield from source.rest(ignore if is_complete and is_fenced else emit)
     return is_complete
 
