@@ -1,6 +1,6 @@
 """What transcripts do not say of calls: their ids, and whether they have ended."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 
@@ -12,9 +12,11 @@ from .tokens import tokenizer_with
 from .transcripts import TOOLS
 
 
-def parse(name: str, text: str) -> list[OutputEvent]:
+def parse(
+    name: str, text: str, tools: Mapping[str, Mapping[str, object]] = TOOLS
+) -> list[OutputEvent]:
     parsers = ModelParsers(tokenizer_with(()), TOOL_FORMATS[name], None)
-    parser = parsers.new_parser("closed", TOOLS)
+    parser = parsers.new_parser("closed", tools)
     return parser.feed(text, []) + parser.finish()
 
 
@@ -29,6 +31,14 @@ def parse(name: str, text: str) -> list[OutputEvent]:
 def test_a_call_of_mistral_has_the_id_that_the_model_gave_it(text: str, call_id: str) -> None:
     starts = [event for event in parse("mistral", text) if isinstance(event, ToolCallStart)]
     assert starts == [ToolCallStart("get_time", call_id)]
+
+
+@pytest.mark.parametrize("call_id", ["0", "call00003", "call_1f8Z"])
+def test_a_call_of_kimi_without_a_name_is_one_of_the_only_tool(call_id: str) -> None:
+    text = f"<|tool_call_begin|>{call_id}<|tool_call_argument_begin|>{{}}<|tool_call_end|>"
+    only = {"get_time": TOOLS["get_time"]}
+    assert parse("kimi_k2", text, only)[0] == ToolCallStart("get_time")
+    assert parse("kimi_k2", text) == [ContentDelta(text)]
 
 
 WHOLE_AND_CUT = [

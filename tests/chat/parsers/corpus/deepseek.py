@@ -10,6 +10,7 @@ MARKERS = (CALLS_START, CALLS_END, CALL_START, CALL_END, SEPARATOR)
 CUT_OFF = "vLLM drops a call that is cut off when it does not stream"
 TEXT_AFTER = "vLLM drops text after the calls when it does not stream"
 NO_STRING = "vLLM drops the end of streamed arguments that do not end in a string"
+OTHER_FORM = "vLLM drops the call, or takes its type for its name"
 STREAMED_PARALLEL = "vLLM mixes up streamed calls when there are several"
 
 
@@ -41,6 +42,12 @@ DEEPSEEK_V3 = Corpus(
     tokens=MARKERS,
     transcripts=(
         Transcript("plain text", "It is sunny.", content="It is sunny."),
+        Transcript(
+            "the form of the other version",
+            section(v31("get_weather", '{"city": "Paris"}')),
+            calls=(("get_weather", {"city": "Paris"}),),
+            differs=OTHER_FORM,
+        ),
         Transcript(
             "a call",
             section(v3("get_weather", '{"city": "Paris"}')),
@@ -183,6 +190,12 @@ DEEPSEEK_V31 = Corpus(
     tokens=MARKERS,
     transcripts=(
         Transcript("plain text", "It is sunny.", content="It is sunny."),
+        Transcript(
+            "the form of the other version",
+            section(v3("get_weather", '{"city": "Paris"}')),
+            calls=(("get_weather", {"city": "Paris"}),),
+            differs=OTHER_FORM,
+        ),
         Transcript(
             "a call",
             section(v31("get_weather", '{"city": "Paris"}')),

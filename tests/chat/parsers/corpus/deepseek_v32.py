@@ -168,6 +168,20 @@ DEEPSEEK_V32 = Corpus(
             calls=(("search", {"query": f"a < b </parameter> <{BAR}DSML{BAR}x> </{BAR}"}),),
         ),
         Transcript(
+            "the end of a parameter in a value",
+            calls(invoke("search", string("query", f"a {PARAMETER_END} b"))),
+            calls=(("search", {"query": f"a {PARAMETER_END} b"}),),
+            differs="vLLM ends the value there",
+        ),
+        Transcript(
+            "all parameters as one object, without a tag",
+            calls(
+                invoke("get_weather", '{"city": "Paris", "days": 3}\n'), invoke("get_time", "{}")
+            ),
+            calls=(("get_weather", {"city": "Paris", "days": 3}), ("get_time", {})),
+            differs="vLLM drops the object",
+        ),
+        Transcript(
             "a parameter that is repeated",
             calls(invoke("get_weather", string("city", "Paris"), string("city", "Rome"))),
             calls=(("get_weather", {"city": "Rome"}),),

@@ -137,6 +137,47 @@ GEMMA4 = Corpus(
             calls=(("get_weather", {"city": "Paris (TX)", "days": 3}),),
         ),
         Transcript(
+            "a call as Python writes it",
+            f"{START}call:get_weather(city={quoted('Paris')}, days=3){END}",
+            calls=(("get_weather", {"city": "Paris", "days": 3}),),
+            differs="vLLM makes no arguments of it",
+        ),
+        Transcript(
+            "marks in a string",
+            call(
+                "search",
+                query=quoted(f"x = sql({QUOTE * 3}a, b{QUOTE * 3}) [{QUOTE}k{QUOTE}]"),
+                limit="2",
+            ),
+            calls=(("search", {"query": 'x = sql("""a, b""") ["k"]', "limit": 2}),),
+            differs="vLLM ends the string at the first of them",
+        ),
+        Transcript(
+            "a string without its first mark",
+            f"{START}call:search{{query:Paris, the one in France{QUOTE},limit:2}}{END}"
+            f"{START}call:search{{anything:Paris{QUOTE}}}{END}",
+            calls=(
+                ("search", {"query": "Paris, the one in France", "limit": 2}),
+                ("search", {"anything": "Paris"}),
+            ),
+            differs="vLLM takes the mark for the first of a string",
+        ),
+        Transcript(
+            "a comma that is left out",
+            f"{START}call:search{{query:{quoted('Paris')} limit:2}}{END}",
+            calls=(("search", {"query": "Paris", "limit": 2}),),
+        ),
+        Transcript(
+            "strings in other quotes",
+            call("search", query="'It's, \"a\"'", anything='"b, \\"c\\" \\n"', limit="'2'")
+            + f"{START}call:get_weather{{city:'tis{END}",
+            calls=(
+                ("search", {"query": 'It\'s, "a"', "anything": 'b, "c" \n', "limit": 2}),
+                ("get_weather", {"city": "'tis"}),
+            ),
+            differs="vLLM keeps the quotes, and ends the string at a comma",
+        ),
+        Transcript(
             "a name with other characters",
             call("weather.get-it"),
             calls=(("weather.get-it", {}),),

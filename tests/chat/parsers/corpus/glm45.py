@@ -87,6 +87,19 @@ def transcripts(line: str) -> tuple[Transcript, ...]:
             calls=(("search", {"query": f"Write {START} first"}),),
         ),
         Transcript(
+            "ends in a value",
+            call("search", ("query", f"Write </arg_value> and {END} last"), ("limit", "2")),
+            calls=(("search", {"query": f"Write </arg_value> and {END} last", "limit": 2}),),
+            differs="vLLM ends the value, or the call, there",
+        ),
+        Transcript(
+            "a value without its first tag",
+            f"{START}get_weather{line}<arg_key>city</arg_key>{line}Paris (TX)</arg_value>{line}"
+            f"{pair('days', '3')}{END}",
+            calls=(("get_weather", {"city": "Paris (TX)", "days": 3}),),
+            differs="vLLM takes the next parameter for a part of the key",
+        ),
+        Transcript(
             "a parameter that is repeated",
             call("get_weather", ("city", "Paris"), ("city", "Rome")),
             calls=(("get_weather", {"city": "Rome"}),),

@@ -64,6 +64,21 @@ HERMES = Corpus(
             calls=(("search", {"query": '<b>{"x": [</tool>'}),),
         ),
         Transcript(
+            "an end in a string",
+            '<tool_call>\n{"name": "search", "arguments": {"query": "a </tool_call> b\\\\"}}\n'
+            "</tool_call>\nDone.",
+            content="Done.",
+            calls=(("search", {"query": "a </tool_call> b\\"}),),
+            differs="vLLM ends the call in the string",
+        ),
+        Transcript(
+            "a string that is not closed",
+            '<tool_call>{"name": "search", "arguments": {"query": "a</tool_call>\n'
+            '<tool_call>{"name": "get_time", "arguments": {}}</tool_call>',
+            calls=(("search", '{"query": "a'), ("get_time", {})),
+            differs="vLLM gives the text of both calls when it does not stream",
+        ),
+        Transcript(
             "text before a call",
             'I will look.\n<tool_call>\n{"name": "get_time", "arguments": {}}\n</tool_call>',
             content="I will look.\n",

@@ -130,6 +130,34 @@ KIMI_K2 = Corpus(
             differs="vLLM gives the text of the call",
         ),
         Transcript(
+            "arguments as a string",
+            section(call("functions.get_weather:0", r'"{\"city\": \"Paris\"}"')),
+            calls=(("get_weather", {"city": "Paris"}),),
+            differs="vLLM gives the string",
+        ),
+        Transcript(
+            "ids without a name, and several tools",
+            section(call("0", "{}")),
+            content=call("0", "{}"),
+            differs="vLLM drops the text",
+        ),
+        Transcript(
+            "ids in the forms of clients",
+            section(
+                call("functions_get_weather_1", '{"city": "Paris"}'),
+                call("functionsget_time2", "{}"),
+                call("functions.get_time3", "{}"),
+                call("functions.get_time:", "{}"),
+            ),
+            calls=(
+                ("get_weather", {"city": "Paris"}),
+                ("get_time", {}),
+                ("get_time", {}),
+                ("get_time", {}),
+            ),
+            differs="vLLM drops calls whose ids are not of the model's own form",
+        ),
+        Transcript(
             "cut off in the name",
             SECTION_START + CALL_START + "functions.get_wea",
             content=CALL_START + "functions.get_wea",

@@ -94,6 +94,12 @@ MINIMAX_M2 = Corpus(
             calls=(("search", {"query": f"a < b && </invoice> {END} <function=x> </param"}),),
         ),
         Transcript(
+            "the end of a parameter in a value",
+            calls(invoke("search", ("query", "a </parameter> b"))),
+            calls=(("search", {"query": "a </parameter> b"}),),
+            differs="vLLM ends the value there",
+        ),
+        Transcript(
             "a parameter that is repeated",
             calls(invoke("get_weather", ("city", "Paris"), ("city", "Rome"))),
             calls=(("get_weather", {"city": "Rome"}),),

@@ -134,6 +134,24 @@ def transcripts(start: str, end: str) -> tuple[Transcript, ...]:
             calls=(("search", {"query": f"Write {start} and {end} around a call"}),),
         ),
         Transcript(
+            "the end of a parameter in a value",
+            call("search", ("query", "Write </parameter> last.\n</parameter>"), ("limit", "2")),
+            calls=(("search", {"query": "Write </parameter> last.", "limit": 2}),),
+            differs="vLLM ends the value at the first of them",
+        ),
+        Transcript(
+            "all parameters as one object",
+            f'{start}\n<function=get_weather>\n{{"city": "Paris", "days": 3}}\n</function>\n{end}',
+            calls=(("get_weather", {"city": "Paris", "days": 3}),),
+            differs="vLLM drops the object",
+        ),
+        Transcript(
+            "cut off in the end of a call",
+            f"{start}\n<function=get_weather>\n<parameter=city>\nParis\n</parameter>\n</func",
+            calls=(("get_weather", '{"city": "Paris"'),),
+            differs=OPEN,
+        ),
+        Transcript(
             "a parameter that is repeated",
             call("get_weather", ("city", "Paris"), ("city", "Rome")),
             calls=(("get_weather", {"city": "Rome"}),),

@@ -4,7 +4,7 @@ from umbel_chat.parsers.formats import Schemas, ToolFormat
 from umbel_chat.parsers.grammar import CallGrammar
 from umbel_chat.parsers.section_calls import CallHeader, SectionMarkers, read_section_calls
 from umbel_chat.parsers.sink import Sink
-from umbel_chat.parsers.source import Source, Steps, collect, ignore
+from umbel_chat.parsers.source import Source, Steps, collect
 
 CALLS_START, CALLS_END = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
 CALL_START, CALL_END = "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>"
@@ -22,8 +22,16 @@ def read_deepseek_v3(source: Source, sink: Sink, tools: Schemas) -> Steps[None]:
 
 
 def _read_type_and_name(part: Source) -> Steps[CallHeader]:
-    if (yield from part.until((SEPARATOR,), ignore)) is None:
+    kind, separator = yield from collect(lambda emit: part.until((SEPARATOR,), emit))
+    if separator is None:
         return CallHeader()
+    if (yield from part.peek()) == "{":
+        # V3.1 leaves out the type.
+        return CallHeader(kind.strip(), is_whole=True)
+    return (yield from _read_name(part))
+
+
+def _read_name(part: Source) -> Steps[CallHeader]:
     name, end = yield from collect(lambda emit: part.before(("\n", "```"), emit))
     return CallHeader(name.strip(), is_whole=end is not None)
 
@@ -36,6 +44,9 @@ def read_deepseek_v31(source: Source, sink: Sink, tools: Schemas) -> Steps[None]
         name = text.strip()
         if separator is None:
             return CallHeader(name if name in tools else "")
+        if name == "function" and name not in tools:
+            # Models of V3's form are served by the name of V3.1.
+            return (yield from _read_name(part))
         return CallHeader(name, is_whole=True)
 
     yield from read_section_calls(source, sink, V31, read_name)
@@ -69,6 +80,8 @@ DEEPSEEK_V3 = ToolFormat(
         "Arguments over several lines, and those that end in anything but a string, are whole when "
         "they are streamed, too.",
         "A call that is cut off is a call; vLLM drops it when it does not stream.",
+        "The form of the other version is read, too; vLLM drops the call, or takes its type for its "
+        "name.",
     ),
 )
 

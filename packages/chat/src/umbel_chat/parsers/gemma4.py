@@ -3,7 +3,8 @@
 import re
 
 from umbel_chat.parsers.formats import ReasoningFormat, Schemas, ToolFormat
-from umbel_chat.parsers.gemma4_arguments import QUOTE, Gemma4Arguments
+from umbel_chat.parsers.gemma4_arguments import Gemma4Arguments
+from umbel_chat.parsers.gemma4_strings import QUOTE
 from umbel_chat.parsers.sink import Sink
 from umbel_chat.parsers.source import Source, Steps, collect, ignore, within
 
@@ -86,6 +87,9 @@ GEMMA4 = ToolFormat(
         "string.",
         "A string whose schema allows one stays a string.",
         "What is no call is content; vLLM drops it, or makes a call of its text.",
+        f"`{QUOTE}` in a string is a quote unless a comma, a bracket or a key follows, and may be "
+        "left out before a string; vLLM ends the string at the next one.",
+        "Strings may have other quotes; for vLLM they are part of them.",
     ),
 )
 

@@ -5,15 +5,14 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from umbel_chat.parsers.gemma4_strings import QUOTE, goes_on, read_marked, read_quoted
 from umbel_chat.parsers.parameters import Value
 from umbel_chat.parsers.schema_types import STRING, items_of, property_of, types_of
 from umbel_chat.parsers.sink import Sink
 from umbel_chat.parsers.source import Source, Steps, collect, ignore
 
-QUOTE = '<|"|>'
-
 NO_SEPARATOR = re.compile(r"[^\s,]")
-KEY_END = re.compile(r"[:,{}\[\]]")
+KEY_END = re.compile(r"[:=,{}\[\]]")
 BARE_END = re.compile(r"[,}\]]")
 BARE_END_IN_PARENTHESES = re.compile(r"[,}\])]")
 
@@ -99,7 +98,8 @@ class Gemma4Arguments:
         else:
             name, _ = yield from collect(lambda emit: source.up_to(KEY_END, emit))
         yield from source.space()
-        if not (yield from source.take(":")):
+        # In parentheses, some models write calls of Python.
+        if not (yield from source.take(":", "=")):
             # What is no member is left out, with a bracket that would be found there again.
             if (yield from source.peek()) in ("{", "["):
                 source.advance()
@@ -117,15 +117,35 @@ class Gemma4Arguments:
             self._open(opening, schema)
             return
         types = types_of(schema, self._root)
+        quoted = STRING if not types or "string" in types else types
         if opening == QUOTE:
-            is_string = not types or "string" in types
-            self._value = Value(self._sink, STRING if is_string else types)
-            if (yield from source.until((QUOTE,), self._value.text)) is not None:
+            self._value = Value(self._sink, quoted)
+            if (yield from read_marked(source, self._value.text, self._closers)):
                 self._end_value()
             return
-        text, _ = yield from collect(lambda emit: source.up_to(self._bare, emit))
+        if (first := (yield from source.peek())) and first in "\"'":
+            text, types = (yield from read_quoted(source, self._closers)), quoted
+        else:
+            text = (yield from self._read_bare(source)).strip()
+            if text.endswith(QUOTE) and text.count(QUOTE) == 1:
+                text, types = text.removesuffix(QUOTE), quoted
         self._value = Value(self._sink, types)
-        self._value.text(text.strip())
+        self._value.text(text)
         # A value may go on as long as nothing follows it.
         if (yield from source.peek()) != "":
             self._end_value()
+
+    @property
+    def _closers(self) -> str:
+        """The characters that may follow a value."""
+        return "," + self._levels[-1].end + self._ends[2:]
+
+    def _read_bare(self, source: Source) -> Steps[str]:
+        """Read a value that no mark begins; models forget the first of a string."""
+        is_member = self._levels[-1].end == "}"
+        text, _ = yield from collect(lambda emit: source.up_to(self._bare, emit))
+        while is_member and (yield from source.peek()) == "," and (yield from goes_on(source)):
+            source.advance()
+            rest, _ = yield from collect(lambda emit: source.up_to(self._bare, emit))
+            text += "," + rest
+        return text

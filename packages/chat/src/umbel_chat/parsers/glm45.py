@@ -1,7 +1,10 @@
 """Tool calls as GLM-4.5 and its successors write them."""
 
 import re
+from collections.abc import Mapping
+from types import MappingProxyType
 
+from umbel_chat.parsers.closing_tags import read_value
 from umbel_chat.parsers.formats import Schemas, ToolFormat
 from umbel_chat.parsers.grammar import CallGrammar
 from umbel_chat.parsers.parameters import Parameters
@@ -12,6 +15,10 @@ START, END = "<tool_call>", "</tool_call>"
 KEY, KEY_END = "<arg_key>", "</arg_key>"
 VALUE, VALUE_END = "<arg_value>", "</arg_value>"
 NAME_END = re.compile(r"""[\s<>{}"]""")
+FOLLOWERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {VALUE_END: (KEY, VALUE_END, END, START), END: (START,)}
+)
+"""The tags that may follow one with which a value ends."""
 
 
 def read_glm45(source: Source, sink: Sink, tools: Schemas) -> Steps[None]:
@@ -63,12 +70,17 @@ def _read_parameter(source: Source, parameters: Parameters) -> Steps[str | None]
     """Read a parameter from its key on; gives the tag that ends it."""
     key, found = yield from collect(lambda emit: source.until((KEY_END, VALUE, END, START), emit))
     if found == KEY_END:
-        yield from source.space()
-        found = yield from source.take(VALUE)
+        stops = (VALUE, VALUE_END, KEY, END, START)
+        text, found = yield from collect(lambda emit: source.until(stops, emit))
+        if found == VALUE_END:
+            # Models forget the tag before the value.
+            value = parameters.begin(key.strip())
+            value.text(text.strip())
+            value.end()
     if found != VALUE:
         return found
     value = parameters.begin(key.strip())
-    found = yield from source.until((VALUE_END, KEY, END), value.text)
+    found = yield from read_value(source, value.text, (VALUE_END, KEY, END), FOLLOWERS)
     if found is not None:
         value.end()
     return found
@@ -95,6 +107,8 @@ GLM45 = ToolFormat(
         "A call that is cut off stays open; vLLM closes its arguments, or leaves out the last one.",
         "A call of a tool that the request does not have is a call; vLLM drops it.",
         "Text in the tags that is no call is content; vLLM drops it.",
+        "A closing tag in a value ends it only before another tag of the format, or at the end: else "
+        "it is part of a value that speaks of it. vLLM always ends the value, or the call, there.",
         "A parameter or a call without a closing tag ends where the next begins; vLLM leaves it "
         "out, or takes the rest as part of it.",
     ),

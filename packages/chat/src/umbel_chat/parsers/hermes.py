@@ -36,7 +36,7 @@ def json_call_between(source: Source, sink: Sink, start: str, end: str) -> Steps
             calls += 1
             yield from part.space()
 
-    text, found = yield from within(source, (end,), read)
+    text, found = yield from within(source, (end,), read, (start,))
     if text is None:
         if found is not None:
             sink.end_call()
@@ -65,4 +65,8 @@ HERMES = ToolFormat(
     summary="A JSON object with `name` and `arguments` between `<tool_call>` and `</tool_call>`.",
     models=("Hermes 2 Pro and 3", "Qwen2.5", "Qwen3 (not Coder)", "QwQ"),
     example='<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>',
+    differences=(
+        "An end marker in a string is part of it, unless a call or nothing follows; vLLM ends the call "
+        "there.",
+    ),
 )

@@ -3,7 +3,7 @@
 import json
 import re
 
-from umbel_chat.parsers.source import Emit, Source, Steps, collect, ignore
+from umbel_chat.parsers.source import Emit, Source, Steps, collect, ignore, is_in_none
 
 WORD_END = re.compile(r"\W")
 PLAIN_END = re.compile(r'["\\]')
@@ -32,8 +32,8 @@ def json_value(source: Source, emit: Emit) -> Steps[bool]:
 def json_document(source: Source, emit: Emit) -> Steps[bool]:
     """Read a JSON object that is all of a text; says whether it is complete.
 
-    Whitespace around it and a Markdown fence are left out.  What is no object comes through as it
-    is.
+    Whitespace around it and a Markdown fence are left out.  An object may be written as a string;
+    what is no object comes through as it is.
     """
     yield from source.space()
     is_fenced = yield from source.take("```")
@@ -44,6 +44,10 @@ def json_document(source: Source, emit: Emit) -> Steps[bool]:
     if (yield from source.peek()) == "{":
         is_complete = yield from json_value(source, emit)
         yield from source.space()
+    elif (yield from source.peek()) == '"':
+        text, is_complete = yield from collect(lambda part: _string(source, part))
+        inner = decode_string(text) if is_complete else None
+        emit(inner if inner is not None and inner.lstrip().startswith("{") else text)
     yield from source.rest(ignore if is_complete and is_fenced else emit)
     return is_complete
 
@@ -55,12 +59,16 @@ def json_container(source: Source, emit: Emit, depth: int = 0) -> Steps[bool]:
     """
     # In one piece, strings and all: for each token of the arguments of a call it is run.
     scan = ContainerScan(depth)
+    source.is_in_string = scan.is_in_string
     while True:
         text = source.unread
         end = scan.find(text)
         source.read(len(text) if end is None else abs(end), emit)
-        if end is not None or source.ended:
-            return end is not None and end > 0
+        if end is not None:
+            source.is_in_string = is_in_none
+            return end > 0
+        if source.ended:
+            return False
         yield from source.wait(scan.find, emit)
 
 
@@ -73,6 +81,10 @@ class ContainerScan:
         self._depth = depth
         self._search = find_structure
         self._is_escaped = False
+
+    def is_in_string(self) -> bool:
+        """Say whether what was read ends in the midst of a string."""
+        return self._search is find_string_end
 
     def find(self, text: str) -> int | None:
         """Give the place in the next piece after the last bracket, None if it is further on.

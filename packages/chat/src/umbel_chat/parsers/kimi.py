@@ -1,6 +1,7 @@
 """Tool calls as Kimi K2 writes them: an id that holds the name, then JSON."""
 
 import re
+from collections.abc import Container
 
 from umbel_chat.parsers.formats import Schemas, ToolFormat
 from umbel_chat.parsers.grammar import CallGrammar
@@ -13,6 +14,7 @@ CALL_START, CALL_END = "<|tool_call_begin|>", "<|tool_call_end|>"
 ARGUMENTS = "<|tool_call_argument_begin|>"
 
 MARKERS = SectionMarkers(SECTION_START, SECTION_END, CALL_START, CALL_END)
+NAMELESS_ID = re.compile(r"[0-9]+|call[_-]?[0-9A-Za-z]+")
 CALL_ID = re.compile(r"(?:functions\.)?(?P<name>.+):\d+")
 
 
@@ -25,11 +27,23 @@ def read_kimi_k2(source: Source, sink: Sink, tools: Schemas) -> Steps[None]:
         is_whole = separator is not None
         if match := CALL_ID.fullmatch(call_id):
             return CallHeader(match["name"], call_id, is_whole)
-        # The number is missing: what is no id may still name a tool.
-        name = call_id.removeprefix("functions.")
-        return CallHeader(name if name in tools else "", is_whole=is_whole)
+        if len(tools) == 1 and NAMELESS_ID.fullmatch(call_id):
+            return CallHeader(next(iter(tools)), is_whole=is_whole)
+        return CallHeader(_tool_of(call_id, tools), is_whole=is_whole)
 
     yield from read_section_calls(source, sink, MARKERS, read_id)
+
+
+def _tool_of(call_id: str, tools: Container[str]) -> str:
+    """Find the tool that is named by what is no id, "" if there is none.
+
+    The number may be missing, and so may be the marks around the name: clients send ids back in a
+    form of their own, which models take up.
+    """
+    name = call_id.removeprefix("functions").lstrip("._")
+    unnumbered = name.rstrip("0123456789")
+    names = (call_id.removeprefix("functions."), name, unnumbered, unnumbered.rstrip(":._"))
+    return next((name for name in names if name in tools), "")
 
 
 KIMI_K2 = ToolFormat(
@@ -55,6 +69,7 @@ KIMI_K2 = ToolFormat(
     differences=(
         "Text between and after the calls is content; vLLM drops it.",
         "Calls are read without the markers of the section, too.",
-        "What has no id is content, or a call if it names a tool of the request; vLLM drops it.",
+        "What has no id is content, or a call if it names a tool of the request, or has a number where "
+        "there is only one tool; vLLM drops it.",
     ),
 )

@@ -27,6 +27,11 @@ INTEGER = re.compile(r"([+-]?)([0-9]+)")
 NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
 
+TELLING: Mapping[str, str] = MappingProxyType(
+    {"properties": "object", "additionalProperties": "object", "items": "array"}
+)
+"""Keywords that tell the type of a value, and the type."""
+
 MOST_PARTS = 256
 """Alternatives and parts of a schema that are looked at for the type of a parameter."""
 
@@ -55,6 +60,9 @@ def types_of(schema: object, root: Mapping[str, object]) -> frozenset[str]:
         said = part.get("type")
         names = said if isinstance(said, list) else [said]
         types.update(_type_name(name) for name in names if isinstance(name, str))
+        if said is None:
+            # Many schemas leave out the type where another keyword tells it.
+            types.update(kind for keyword, kind in TELLING.items() if keyword in part)
         values = part.get("enum")
         types.update(_type_of(value) for value in (values if isinstance(values, list) else []))
         if "const" in part:
@@ -123,7 +131,7 @@ def json_of(text: str, types: AbstractSet[str]) -> str:
     Text that is of none of them is the JSON that it says, or else a string; without types, too.
     """
     value = text.strip()
-    if "null" in types and value.lower() == "null":
+    if "null" in types and (value.lower() == "null" or (value == "None" and "string" not in types)):
         return "null"
     if types & {"integer", "number"} and (whole := INTEGER.fullmatch(value)):
         return whole[1].replace("+", "") + (whole[2].lstrip("0") or "0")

@@ -25,6 +25,9 @@ Such text is not shown to it again, so it may have taken note of it.
 
 NOT_SPACE = re.compile(r"\S")
 
+LONGEST_SPACE = 4096
+"""Characters that are waited for to see what comes next."""
+
 
 class Lane(NamedTuple):
     """What becomes of text that has nothing of what is to be found: `emit` takes it.
@@ -124,6 +127,7 @@ class Source:
         "_text",
         "_waits_for",
         "ended",
+        "is_in_string",
     )
 
     def __init__(self, markers: Markers, base: int = 0, ends: set[int] | None = None) -> None:
@@ -139,6 +143,8 @@ class Source:
         self._base = base
         self._ends: set[int] = set() if ends is None else ends
         self.ended = False
+        self.is_in_string: Callable[[], bool] = is_in_none
+        """Says whether what was read ends in the midst of a string of JSON."""
         # While the parser waits to pass text on: what finds the text that it must see itself, and
         # what takes all other.  Most tokens so cost no turn of the parser.
         self._pass_through: tuple[Find, Emit] | None = None
@@ -279,6 +285,10 @@ class Source:
         """The text that has come and is not read."""
         return self._text[self._at :]
 
+    def look(self, most: int) -> str:
+        """Give so many characters of the unread text, or all of it."""
+        return self._text[self._at : self._at + most]
+
     def read(self, count: int, emit: Emit) -> None:
         """Read so many characters of the unread text."""
         self._pass_on(self._at + count, emit)
@@ -315,6 +325,24 @@ class Source:
 
     def _counts(self, text: str, end: int) -> bool:
         return text not in self._markers.tokens or self._base + end in self._ends
+
+    def precedes(self, *options: str) -> Steps[bool]:
+        """Tell whether one of some texts comes next, after whitespace, or nothing; reads nothing."""
+        most = LONGEST_SPACE + max(map(len, options))
+        while True:
+            unread = self.look(most)
+            rest = unread.lstrip()
+            start = self._at + len(unread) - len(rest)
+            if any(
+                rest.startswith(option) and self._counts(option, start + len(option))
+                for option in options
+            ):
+                return True
+            # At the end, what begins like one is one that is cut off.
+            may_be = any(len(rest) < len(option) and option.startswith(rest) for option in options)
+            if self.ended or not may_be or len(unread) == most:
+                return may_be and self.ended
+            yield
 
     def peek(self) -> Steps[str]:
         """Give the next character without reading past it; "" at the end."""
@@ -371,12 +399,16 @@ class Source:
 
 
 def within(
-    source: Source, markers: tuple[str, ...], read: Callable[[Source], Steps[ResultT]]
+    source: Source,
+    markers: tuple[str, ...],
+    read: Callable[[Source], Steps[ResultT]],
+    followers: tuple[str, ...] = (),
 ) -> Steps[tuple[ResultT, str | None]]:
     """Read a part of the text that ends before the first of the markers, and past that.
 
     `read` gets a source that ends there, so nothing malformed in the part reaches beyond it.  Gives
-    its result and the marker, None when the text ended first.
+    its result and the marker, None when the text ended first.  With `followers`, a marker in a
+    string of JSON is part of it unless one of these comes next, or nothing.
     """
     part = source.begin_part()
     steps = read(part)
@@ -394,7 +426,13 @@ def within(
             resume()
 
     resume()
-    marker = yield from source.until(markers, emit)
+    while True:
+        marker = yield from source.until(markers, emit)
+        if marker is None or not followers or not part.is_in_string():
+            break
+        if (yield from source.precedes(*followers)):
+            break
+        emit(marker)
     source.end_part()
     part.end()
     resume()
@@ -410,6 +448,11 @@ def collect(read: Callable[[Emit], Steps[ResultT]]) -> Steps[tuple[str, ResultT]
 
 def find_nothing(text: str) -> None:
     """Find nothing in a text."""
+
+
+def is_in_none() -> bool:
+    """Say that there is no string."""
+    return False
 
 
 def ignore(text: str) -> None:

@@ -1,14 +1,16 @@
 """Tool calls whose parameters stand between tags of their own."""
 
 import re
+from collections.abc import Mapping
 
 import msgspec
 
+from umbel_chat.parsers.closing_tags import read_value
 from umbel_chat.parsers.formats import Schemas
 from umbel_chat.parsers.parameters import Envelope, Parameters, Value
 from umbel_chat.parsers.schema_types import STRING
 from umbel_chat.parsers.sink import Sink
-from umbel_chat.parsers.source import Source, Steps, collect, ignore
+from umbel_chat.parsers.source import Source, Steps, collect
 
 NAME_END = re.compile(r"[\s<>]")
 PARAMETER_NAME = re.compile(r"""\s*(?:"([^"]*)"|'([^']*)'|(\S*))""")
@@ -20,6 +22,8 @@ DIFFERENCES = (
     "Text between the tags of a call and those around it is content; vLLM drops it.",
     "A parameter or a call without a closing tag ends where the next begins; vLLM leaves it out, or "
     "takes the rest as part of it.",
+    "The end of a parameter ends it only before another tag of the format, or at the end: else it is "
+    "part of a value that speaks of it. vLLM always ends the value there.",
 )
 
 
@@ -39,6 +43,15 @@ class Tags(msgspec.Struct, frozen=True, kw_only=True):
     parameter_end: str
     trims_newlines: bool = False
     says_strings: bool = False
+
+    @property
+    def followers(self) -> Mapping[str, tuple[str, ...]]:
+        """The tags that may follow one with which a value ends."""
+        after_value = (self.parameter, self.parameter_end, self.call_end)
+        return {
+            self.parameter_end: (*after_value, self.call, self.start, self.end),
+            self.end: (self.start,),
+        }
 
 
 def read_tagged_calls(source: Source, sink: Sink, tools: Schemas, tags: Tags) -> Steps[None]:
@@ -96,11 +109,15 @@ def _read_parameters(
 ) -> Steps[str | None]:
     """Read on from a tag to the end of the parameters; gives the tag there."""
     endings = (tags.call_end, tags.call, tags.start, tags.end)
+    stops = (tags.parameter, *endings)
     while found is not None and found not in endings:
         if found == tags.parameter:
             found = yield from _read_parameter(source, parameters, tags)
         else:
-            found = yield from source.until((tags.parameter, *endings), ignore)
+            text, found = yield from collect(lambda emit: source.until(stops, emit))
+            # Models may write all parameters as one object.
+            if found is not None and parameters.is_empty:
+                parameters.take_all(text)
     return found
 
 
@@ -111,17 +128,7 @@ def _read_parameter(source: Source, parameters: Parameters, tags: Tags) -> Steps
     if found in ends or found is None:
         return found
     value = _begin(parameters, head, tags)
-    found = yield from source.until((*ends, tags.end), value.text)
-    while found == tags.end:
-        # The tag may be part of a value that speaks of it, if more follows than another call.
-        source.keep()
-        yield from source.space()
-        other = yield from source.take(tags.start)
-        if other or (yield from source.peek()) == "":
-            found = other or tags.end
-            break
-        value.text(tags.end + source.kept())
-        found = yield from source.until((*ends, tags.end), value.text)
+    found = yield from read_value(source, value.text, (*ends, tags.end), tags.followers)
     if found is not None:
         value.end()
     return found
