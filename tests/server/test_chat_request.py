@@ -130,6 +130,7 @@ def test_null_is_refused(field: str) -> None:
         ({"response_format": {"type": "x"}}, "body.response_format.type"),
         ({"tools": [5]}, "body.tools.0"),
         ({"tools": [{}]}, "body.tools.0.function"),
+        ({"tools": [{"type": "custom", "custom": {"name": "a"}}]}, "body.tools.0.type"),
         ({"documents": [{"a": 1}]}, "body.documents.0.a"),
         ({"prompt_logprobs": 1.5}, "body.prompt_logprobs"),
         ({"n": "x", "max_tokens": "y", "echo": "z"}, "body.max_tokens"),

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from umbel_text.grammars.schemas import schemas_in
+
 from .constraints import refusal
 
 
@@ -70,3 +72,13 @@ def test_a_schema_of_daily_use_passes(schema: dict[str, object]) -> None:
 )
 def test_a_schema_that_would_stall_the_engine_is_refused(schema: dict[str, object]) -> None:
     assert (refusal(json=schema) or "").startswith("structured_outputs.json cannot be served: ")
+
+
+@pytest.mark.timeout(20)
+def test_many_references_and_keywords_of_editors_take_no_longer_than_others() -> None:
+    count = 40_000
+    schema: dict[str, object] = {f"x-{index}": {"type": "float"} for index in range(count)}
+    reference = "#/x-3" + "/x" * 10
+    schema["properties"] = {f"p{index}": {"$ref": reference} for index in range(count)}
+    # The schema itself, its properties, and the one keyword that is referred to.
+    assert sum(1 for _ in schemas_in(schema)) == 1 + count + 1

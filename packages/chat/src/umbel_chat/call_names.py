@@ -25,7 +25,8 @@ def check_names(tool_format: ToolFormat, tools: Sequence[Tool]) -> None:
             continue
         if not name or (grammar is not None and not _is_read(tool_format, grammar, name)):
             raise InvalidChatError(
-                f"A call of the tool {name!r} cannot be written in the format of this model.",
+                f"A call of the tool {name!r} cannot be written in the format of this model. Names of "
+                "letters, digits, '_', '-' and '.' always can.",
                 "tools",
             )
 

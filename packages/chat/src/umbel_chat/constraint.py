@@ -79,7 +79,11 @@ def _constraint(
 def _checked(constraint: StructuredOutputs, backend: str) -> StructuredOutputs:
     refusal = _refusal(constraint, backend)
     if refusal is not None:
-        raise InvalidChatError(f"Calls of these tools cannot be enforced: {refusal}", "tools")
+        raise InvalidChatError(
+            "Calls of these tools cannot be enforced. Use fewer tools, shorter names, or simpler "
+            f"parameters of those that are strict: {refusal}",
+            "tools",
+        )
     return constraint
 
 

@@ -3,20 +3,13 @@
 from collections.abc import Mapping, Sequence
 
 from umbel_chat.errors import InvalidChatError
-from umbel_chat.parsers.schema_types import target_of
+from umbel_chat.parsers.compilable import is_compilable
 from umbel_chat.tools import Tool
-from umbel_text.grammars.errors import UnservableError
-from umbel_text.grammars.schemas import DEEPEST_SCHEMA, is_deeper, schemas_in
+from umbel_text.grammars.schemas import DEEPEST_SCHEMA, is_deeper
 
 ANY_OBJECT: Mapping[str, object] = {"type": "object"}
 
 DEFINITIONS = "$defs"
-
-TYPES = frozenset({"string", "integer", "number", "boolean", "null", "object", "array"})
-
-BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
-
-LARGEST_BOUND = 2**63 - 1
 
 
 def arguments_schema(tool: Tool, strict_only: bool) -> Mapping[str, object] | None:
@@ -44,33 +37,6 @@ def arguments_schema(tool: Tool, strict_only: bool) -> Mapping[str, object] | No
 def _is_of_objects(schema: Mapping[str, object]) -> bool:
     types = schema.get("type", "object")
     return types == "object" or (isinstance(types, list) and "object" in types)
-
-
-def is_compilable(schema: Mapping[str, object]) -> bool:
-    """Tell whether a schema has what every compiler understands, as far as is easily seen."""
-    try:
-        return all(_is_known(node, schema) for node in schemas_in(schema))
-    except UnservableError:
-        return False
-
-
-def _is_known(node: Mapping[str, object], root: Mapping[str, object]) -> bool:
-    said = node.get("type")
-    types = [name for name in (said if isinstance(said, list) else [said]) if isinstance(name, str)]
-    if not TYPES.issuperset(types):
-        return False
-    reference = node.get("$ref")
-    if isinstance(reference, str) and not _leads_somewhere(reference, root):
-        return False
-    bounds = [node.get(name) for name in BOUNDS] if "integer" in types else []
-    return all(
-        not isinstance(bound, (int, float)) or abs(bound) <= LARGEST_BOUND for bound in bounds
-    )
-
-
-def _leads_somewhere(reference: str, root: Mapping[str, object]) -> bool:
-    is_pointer = reference == "#" or reference.startswith("#/")
-    return is_pointer and target_of(reference, root) is not None
 
 
 def named_call_schema(tool: Tool, strict_only: bool) -> dict[str, object]:

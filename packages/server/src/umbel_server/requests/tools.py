@@ -19,11 +19,11 @@ class FunctionDefinition(Struct, frozen=True):
     defer_loading: bool | None = None
 
 
-class Tool(Struct, frozen=True):
-    """A tool that the model may use."""
+class Tool(Struct, frozen=True, kw_only=True):
+    """A tool that the model may use; the first of its fields that is wrong is the one to blame."""
 
-    function: FunctionDefinition
     type: Literal["function"] = "function"
+    function: FunctionDefinition
     defer_loading: bool | None = None
 
 

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 
 from umbel_text.grammars.assembly import evaluate
 from umbel_text.grammars.errors import GrammarSyntaxError, UnservableError
@@ -91,7 +91,7 @@ def check_schema_work(schema: object, is_json: bool = True) -> None:
 
 def schemas_in(schema: object) -> Iterator[Mapping[str, object]]:
     """Give every schema in a schema that is not empty; refuses what is nested too deeply."""
-    references = _references(schema)
+    referred = _referred_names(schema)
     level: list[tuple[object, bool]] = [(schema, False)]
     while level:
         below: list[tuple[object, bool]] = []
@@ -102,30 +102,31 @@ def schemas_in(schema: object) -> Iterator[Mapping[str, object]]:
                 below += [
                     (inner, not is_by_name and name in BY_NAME)
                     for name, inner in node.items()
-                    if is_by_name or not _is_value(name, references)
+                    if is_by_name or not _is_value(name, referred)
                 ]
             elif isinstance(node, list):
                 below += [(inner, False) for inner in node]
         level = below
 
 
-def _is_value(name: str, references: str) -> bool:
+def _is_value(name: str, referred: Set[str]) -> bool:
     """Say whether what a keyword has is no schema, and nothing refers to it as to one."""
-    return (name in VALUES or name.startswith("x-")) and f"/{name}" not in references
+    return (name in VALUES or name.startswith("x-")) and name not in referred
 
 
-def _references(schema: object) -> str:
-    """Give all references in a schema, one after the other; refuses one nested too deeply."""
+def _referred_names(schema: object) -> Set[str]:
+    """Give the names that references in a schema go through; refuses one nested too deeply."""
     if is_deeper(schema, DEEPEST_SCHEMA):
         raise UnservableError(
             f"objects and arrays are nested more than {DEEPEST_SCHEMA} levels deep"
         )
-    level, references = [schema], []
+    level, names = [schema], set[str]()
     while level:
-        found = [node.get("$ref") for node in level if isinstance(node, Mapping)]
-        references += [reference for reference in found if isinstance(reference, str)]
+        for node in level:
+            if isinstance(node, Mapping) and isinstance(reference := node.get("$ref"), str):
+                names.update(reference.split("/"))
         level = [child for node in level for child in _children(node)]
-    return "\n".join(references)
+    return names
 
 
 def objects_in(schema: object) -> Iterator[Mapping[str, object]]:
