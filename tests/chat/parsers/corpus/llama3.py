@@ -6,6 +6,7 @@ PYTHON_TAG = "<|python_tag|>"
 WHOLE = "vLLM gives the text of the call when it does not stream"
 DROPS = "vLLM drops the text around the calls, or the calls when it streams"
 IN_STREAM = "vLLM drops the text when it streams"
+ARRAY = "vLLM finds calls in an array only when it does not stream"
 
 LLAMA3 = Corpus(
     tool="llama3_json",
@@ -117,6 +118,31 @@ LLAMA3 = Corpus(
             content="Here it is:Would you like more?",
             calls=(("get_time", {}),),
             differs=DROPS,
+        ),
+        Transcript(
+            "an array of calls",
+            '[{"name": "get_time", "parameters": {}},\n {"name": "get_weather", "parameters": '
+            '{"city": "Paris"}}]',
+            calls=(("get_time", {}), ("get_weather", {"city": "Paris"})),
+            differs=ARRAY,
+        ),
+        Transcript(
+            "an array of calls after the tag",
+            '<|python_tag|>[{"name": "get_time", "parameters": {}}]',
+            calls=(("get_time", {}),),
+            differs=ARRAY,
+        ),
+        Transcript(
+            "an array that is cut off",
+            '[{"name": "get_time", "parameters": {}}, {"name": "get_wea',
+            content=', {"name": "get_wea',
+            calls=(("get_time", {}),),
+            differs="vLLM drops the calls that are complete",
+        ),
+        Transcript(
+            "an answer that is an array",
+            '[{"name": "Bob"}, {"name": "Ann"}] [1, 2] [ ] [',
+            content='[{"name": "Bob"}, {"name": "Ann"}] [1, 2] [ ] [',
         ),
         Transcript(
             "text after the tag",

@@ -13,16 +13,22 @@ PYTHON_TAG = "<|python_tag|>"
 def read_llama3(source: Source, sink: Sink, tools: Schemas) -> Steps[None]:
     """Read an answer with calls like `{"name": ..., "parameters": ...}`, with semicolons between.
 
-    After the tag, an object with a name is a call.  Without it, it also has to have parameters and
+    They may be an array, too.  After the tag, an object with a name is a call.  Without it, it also has to have parameters and
     the name of a tool: an answer may be JSON, or show some.
     """
-    while (yield from source.before((PYTHON_TAG, "{"), sink.content)) is not None:
+    while (yield from source.before((PYTHON_TAG, "[", "{"), sink.content)) is not None:
         source.keep()
         is_tagged = yield from source.take(PYTHON_TAG)
-        yield from _read_calls(source, sink, None if is_tagged else tools)
+        yield from source.space()
+        is_array = (yield from source.take("[")) != ""
+        yield from source.space()
+        if is_tagged or (yield from source.peek()) == "{":
+            yield from _read_calls(source, sink, None if is_tagged else tools, is_array)
+        else:
+            sink.content(source.kept())
 
 
-def _read_calls(source: Source, sink: Sink, tools: Schemas | None) -> Steps[None]:
+def _read_calls(source: Source, sink: Sink, tools: Schemas | None, is_array: bool) -> Steps[None]:
     """Read calls from where the source keeps its text; what is no call is content."""
     is_next = True
     while is_next:
@@ -38,14 +44,16 @@ def _read_calls(source: Source, sink: Sink, tools: Schemas | None) -> Steps[None
             return
         sink.end_call()
         source.keep()
-        is_next = yield from _is_another_next(source)
+        is_next = yield from _is_another_next(source, is_array)
     source.kept()
 
 
-def _is_another_next(source: Source) -> Steps[bool]:
-    """Read past a semicolon and tell whether something comes after it."""
+def _is_another_next(source: Source, is_array: bool) -> Steps[bool]:
+    """Read past a separator, or the end of the array; tell whether something comes after the former."""
     yield from source.space()
-    if not (yield from source.take(";")):
+    if is_array and (yield from source.take("]")):
+        return False
+    if not (yield from source.take("," if is_array else ";")):
         return False
     yield from source.space()
     return (yield from source.peek()) != ""
@@ -67,7 +75,8 @@ LLAMA3_JSON = ToolFormat(
     differences=(
         "Without `<|python_tag|>` an object is a call only if it has the name of a tool and "
         "parameters, and no keys of other kinds before them.",
-        "Calls are found after text, too; vLLM's parser finds them there only without a stream.",
+        "Calls are found after text and in an array, too; vLLM's parser finds them there only without "
+        "a stream.",
         "Text around the calls is content; vLLM drops it.",
         "Arguments stream as they come, and keep the model's own form.",
     ),
