@@ -25,7 +25,7 @@ Such text is not shown to it again, so it may have taken note of it.
 
 NOT_SPACE = re.compile(r"\S")
 
-LONGEST_SPACE = 4096
+LONGEST_WAIT = 4096
 """Characters that are waited for to see what comes next."""
 
 
@@ -89,6 +89,21 @@ class MarkerSearch:
         return any(len(marker) > len(text) and marker.startswith(text) for marker in self._markers)
 
 
+class OpenMarker:
+    """Text that may be the beginning of a marker, as it grows."""
+
+    __slots__ = ("_search", "_text")
+
+    def __init__(self, search: MarkerSearch, text: str) -> None:
+        self._search = search
+        self._text = text
+
+    def find(self, text: str) -> str | None:
+        """Give the next piece of text if with it the whole cannot be the beginning any more."""
+        self._text += text
+        return None if self._search.is_open(self._text) else text
+
+
 class Markers:
     """The markers of a model's protocol, shared by all samples.
 
@@ -121,7 +136,6 @@ class Source:
         "_held",
         "_kept",
         "_markers",
-        "_opening",
         "_part",
         "_pass_through",
         "_text",
@@ -150,8 +164,6 @@ class Source:
         self._pass_through: tuple[Find, Emit] | None = None
         # While it waits for something: what finds that, and how much text it waits for at most.
         self._waits_for: tuple[Find, int] | None = None
-        # While all that is unread may be the beginning of one of these markers.
-        self._opening: MarkerSearch | None = None
         # While a part of the text has a source of its own.
         self._part: Source | None = None
 
@@ -171,9 +183,6 @@ class Source:
             if find(text) is None and len(self._text) < most:
                 self._text += text
                 return False
-        elif self._opening is not None and self._opening.is_open(self.unread + text):
-            self._text += text
-            return False
         self._append(text)
         if ends_with_marker:
             self._ends.add(self._base + len(self._text))
@@ -194,7 +203,7 @@ class Source:
 
     def leave(self) -> None:
         """Say that the parser reads no more, wherever it was; the rest is unread."""
-        self._pass_through = self._waits_for = self._opening = None
+        self._pass_through = self._waits_for = None
         self.forget()
         if (part := self._part) is not None:
             part.leave()
@@ -232,9 +241,7 @@ class Source:
             if self.ended:
                 return None
             if stop < len(text):
-                self._opening = search
-                yield
-                self._opening = None
+                yield from self.wait_for(OpenMarker(search, self.unread).find, LONGEST_WAIT)
             else:
                 yield from self.wait(search.find_head, emit)
 
@@ -328,7 +335,7 @@ class Source:
 
     def precedes(self, *options: str) -> Steps[bool]:
         """Tell whether one of some texts comes next, after whitespace, or nothing; reads nothing."""
-        most = LONGEST_SPACE + max(map(len, options))
+        most = LONGEST_WAIT + max(map(len, options))
         while True:
             unread = self.look(most)
             rest = unread.lstrip()
