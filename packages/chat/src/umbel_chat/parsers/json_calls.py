@@ -6,7 +6,7 @@ from typing import Literal
 
 from umbel_chat.parsers.json_text import decode_string, json_container, json_string, json_value
 from umbel_chat.parsers.sink import Sink
-from umbel_chat.parsers.source import Source, Steps, collect, ignore
+from umbel_chat.parsers.source import LONGEST_WAIT, Source, Steps, collect, ignore
 
 BRACKET = re.compile(r"[{}\[\]]")
 NAME_STOP = re.compile(r'[{}\[\],"]')
@@ -14,9 +14,6 @@ BEFORE_NAME = re.compile(r'\s*(?:\{[^{}\[\],"]*(?:"[^{}\[\],"]*){0,3})?')
 NAME = re.compile(r'\s*\{\s*"name"\s*:\s*"([^"\\]+)"')
 BEFORE_ARGUMENTS = re.compile(r"[^{}\[\]]*")
 ARGUMENTS = re.compile(r'\s*,\s*"(?:arguments|parameters)"\s*:\s*(?=\{)')
-
-LONGEST_HEAD = 4096
-"""Characters that are waited for before a call is read key by key."""
 
 ARGUMENT_KEYS = frozenset({"arguments", "parameters"})
 BARE_KEYS = ARGUMENT_KEYS | {"name", "type", "id"}
@@ -158,9 +155,9 @@ class JsonCall:
 def _waits(source: Source, before: re.Pattern[str], stop: re.Pattern[str]) -> Steps[bool]:
     """Wait while there is only text that comes before something; says whether there is more."""
     while not source.ended and before.fullmatch(source.unread):
-        if len(source.unread) > LONGEST_HEAD:
+        if len(source.unread) >= LONGEST_WAIT:
             return False
-        yield from source.wait_for(stop.search, LONGEST_HEAD)
+        yield from source.wait_while(before.fullmatch, stop.search)
     return True
 
 

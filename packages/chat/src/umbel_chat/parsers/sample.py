@@ -28,9 +28,9 @@ class SampleParser:
         "_finds",
         "_marker_ids",
         "_most",
+        "_passed",
         "_reasons",
         "_sink",
-        "_skipped",
         "_source",
         "_steps",
         "_trims",
@@ -60,7 +60,7 @@ class SampleParser:
         self._trims = False
         self._reasons = False
         self._most = 0
-        self._skipped = 0
+        self._passed = 0
         self._waiting = ""
         self._steps = _read_all(source, sink, read)
         self._go_on()
@@ -84,16 +84,11 @@ class SampleParser:
         if self._event is None:
             self._waiting += text
             return []
-        self._skipped += len(text)
+        self._passed += len(text)
         return [self._event(text)]
 
     def _read(self, text: str, token_ids: Sequence[int]) -> list[OutputEvent]:
-        if self._skipped:
-            self._source.skip(self._skipped)
-            self._skipped = 0
-        if self._waiting:
-            text = self._waiting + text
-            self._waiting = ""
+        self._catch_up()
         reasons = self._sink.reasons
         ends_with_marker = bool(token_ids) and token_ids[-1] in self._marker_ids
         self._sink.count(len(token_ids))
@@ -106,23 +101,27 @@ class SampleParser:
         self._find_lane()
         return self._sink.take()
 
+    def _catch_up(self) -> None:
+        if self._passed or self._waiting:
+            self._source.catch_up(self._passed, self._waiting)
+            self._passed, self._waiting = 0, ""
+
     def _find_lane(self) -> None:
         self._finds = ()
         lane = self._source.lane()
         if lane is None:
             return
-        self._most = lane.most
+        finds, emit, self._most = lane
         self._reasons = self._sink.reasons
-        if lane.emit is None:
-            self._finds, self._event, self._trims = lane.finds, None, False
-        elif (passes := self._sink.passes(lane.emit)) is not None:
-            self._finds = lane.finds
+        if emit is None:
+            self._finds, self._event, self._trims = finds, None, False
+        elif (passes := self._sink.passes(emit)) is not None:
+            self._finds = finds
             self._event, self._trims = passes
 
     def finish(self) -> list[OutputEvent]:
         """Read what was waiting for more; gives what was found."""
-        if self._waiting:
-            self._go_on(self._waiting)
+        self._catch_up()
         self._source.end()
         self._go_on()
         self._sink.finish()

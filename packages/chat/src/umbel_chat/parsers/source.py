@@ -7,7 +7,7 @@ is more.  So it is written as if the whole text were there, and cannot depend on
 import re
 from collections.abc import Callable, Generator
 from collections.abc import Set as AbstractSet
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 ResultT = TypeVar("ResultT")
 
@@ -29,15 +29,11 @@ LONGEST_WAIT = 4096
 """Characters that are waited for to see what comes next."""
 
 
-class Lane(NamedTuple):
-    """What becomes of text that has nothing of what is to be found: `emit` takes it.
+Lane: TypeAlias = tuple[tuple[Find, ...], Emit | None, int]
+"""What becomes of text that has nothing of what is to be found: something takes it.
 
-    Where that is None the parser waits, for so much text at most.
-    """
-
-    finds: tuple[Find, ...]
-    emit: Emit | None
-    most: int
+Where that is None the parser waits, for so much text at most.
+"""
 
 
 class MarkerSearch:
@@ -46,13 +42,15 @@ class MarkerSearch:
     `tokens` are those that count only where their own token was sampled.
     """
 
-    __slots__ = ("_longest", "_markers", "_pattern", "_tokens", "find_head")
+    __slots__ = ("_beginnings", "_longest", "_pattern", "_tokens", "find_head")
 
     def __init__(self, markers: tuple[str, ...], tokens: AbstractSet[str]) -> None:
         for marker in markers:
             if any(other != marker and other.startswith(marker) for other in markers):
                 raise ValueError(f"another marker begins with {marker!r}")
-        self._markers = markers
+        self._beginnings = frozenset(
+            marker[:size] for marker in markers for size in range(1, len(marker))
+        )
         self._pattern = re.compile("|".join(map(re.escape, markers)))
         heads = "".join({marker[0] for marker in markers})
         self.find_head = re.compile(f"[{re.escape(heads)}]").search
@@ -86,22 +84,25 @@ class MarkerSearch:
 
     def is_open(self, text: str) -> bool:
         """Say whether a marker begins with the text and goes on."""
-        return any(len(marker) > len(text) and marker.startswith(text) for marker in self._markers)
+        return text in self._beginnings
 
 
-class OpenMarker:
-    """Text that may be the beginning of a marker, as it grows."""
+class Growing:
+    """Unread text that something waits for to grow."""
 
-    __slots__ = ("_search", "_text")
+    __slots__ = ("_is_open", "_stop", "_text")
 
-    def __init__(self, search: MarkerSearch, text: str) -> None:
-        self._search = search
+    def __init__(self, text: str, is_open: Callable[[str], object], stop: Find | None) -> None:
         self._text = text
+        self._is_open = is_open
+        self._stop = stop
 
     def find(self, text: str) -> str | None:
-        """Give the next piece of text if with it the whole cannot be the beginning any more."""
+        """Give the next piece of text if with it the whole cannot grow any more."""
         self._text += text
-        return None if self._search.is_open(self._text) else text
+        if self._stop is not None and self._stop(text) is None:
+            return None
+        return None if self._is_open(self._text) else text
 
 
 class Markers:
@@ -241,7 +242,7 @@ class Source:
             if self.ended:
                 return None
             if stop < len(text):
-                yield from self.wait_for(OpenMarker(search, self.unread).find, LONGEST_WAIT)
+                yield from self.wait_while(search.is_open)
             else:
                 yield from self.wait(search.find_head, emit)
 
@@ -256,34 +257,35 @@ class Source:
     def lane(self) -> Lane | None:
         """Give what becomes of text now that the parser need not see; None when it must see all.
 
-        Whoever hands text over past `push` has to `skip` it.
+        Whoever hands text over past `push` has to let the source `catch_up` before the next.
         """
-        finds: list[Find] = []
+        finds: tuple[Find, ...] = ()
         source = self
-        while source._pass_through is not None:
-            find, emit = source._pass_through
-            finds.append(find)
+        while (passing := source._pass_through) is not None:
+            finds += (passing[0],)
             if source._part is None:
-                return Lane(tuple(finds), emit, 0)
+                return finds, passing[1], 0
             source = source._part
         if source._waits_for is None:
             return None
         find, most = source._waits_for
-        return Lane((*finds, find), None, most - len(source._text))
+        return (*finds, find), None, most - len(source._text)
 
-    def skip(self, count: int) -> None:
-        """Take in that so many characters went past the parser."""
-        source: Source | None = self
-        while source is not None:
-            source._base += count
+    def catch_up(self, passed: int, waiting: str) -> None:
+        """Take in what went past: so many characters were passed on, others wait."""
+        source = self
+        while source._pass_through is not None and source._part is not None:
+            source._base += passed + len(waiting)
             source = source._part
+        source._base += passed
+        source._text += waiting
 
-    def wait_for(self, find: Find, most: int) -> Steps[None]:
-        """Wait for text that has what is to be found, for more than `most`, or for the end.
+    def wait_while(self, is_open: Callable[[str], object], stop: Find | None = None) -> Steps[None]:
+        """Wait as long as the unread text may grow, for the end, or until it is long.
 
-        Nothing is read.
+        Text without what `stop` finds changes nothing of that.  Nothing is read.
         """
-        self._waits_for = (find, most)
+        self._waits_for = Growing(self.unread, is_open, stop).find, LONGEST_WAIT
         yield
         self._waits_for = None
 
