@@ -82,6 +82,11 @@ def transcripts(line: str) -> tuple[Transcript, ...]:
             calls=(("get_weather", {"city": "Paris"}),),
         ),
         Transcript(
+            "a key's tag in a value",
+            call("search", ("query", "a <arg_key> b\nc <arg_key>")),
+            calls=(("search", {"query": "a <arg_key> b\nc <arg_key>"}),),
+        ),
+        Transcript(
             "a start in a value",
             call("search", ("query", f"Write {START} first")),
             calls=(("search", {"query": f"Write {START} first"}),),

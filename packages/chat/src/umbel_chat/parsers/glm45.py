@@ -15,6 +15,11 @@ START, END = "<tool_call>", "</tool_call>"
 KEY, KEY_END = "<arg_key>", "</arg_key>"
 VALUE, VALUE_END = "<arg_value>", "</arg_value>"
 NAME_END = re.compile(r"""[\s<>{}"]""")
+LONGEST_KEY = 512
+"""Characters that are waited for to see whether a value ends where a key seems to begin."""
+
+WHOLE_KEY = re.compile(r"[^<>\n]+</arg_key>")
+KEY_PART = re.compile(r"[^<>\n]*(?:</?[a-z_]*)?")
 FOLLOWERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {VALUE_END: (KEY, VALUE_END, END, START), END: (START,)}
 )
@@ -81,9 +86,24 @@ def _read_parameter(source: Source, parameters: Parameters) -> Steps[str | None]
         return found
     value = parameters.begin(key.strip())
     found = yield from read_value(source, value.text, (VALUE_END, KEY, END), FOLLOWERS)
+    while found == KEY and not (yield from _is_key_next(source)):
+        value.text(KEY)
+        found = yield from read_value(source, value.text, (VALUE_END, KEY, END), FOLLOWERS)
     if found is not None:
         value.end()
     return found
+
+
+def _is_key_next(source: Source) -> Steps[bool]:
+    """Tell whether a tag before a key has one after it, or may have where the text ends."""
+    while True:
+        unread = source.look(LONGEST_KEY)
+        if WHOLE_KEY.match(unread):
+            return True
+        may_be = len(unread) < LONGEST_KEY and KEY_PART.fullmatch(unread) is not None
+        if source.ended or not may_be:
+            return may_be
+        yield
 
 
 GLM45 = ToolFormat(
@@ -108,7 +128,8 @@ GLM45 = ToolFormat(
         "A call of a tool that the request does not have is a call; vLLM drops it.",
         "Text in the tags that is no call is content; vLLM drops it.",
         "A closing tag in a value ends it only before another tag of the format, or at the end: else "
-        "it is part of a value that speaks of it. vLLM always ends the value, or the call, there.",
+        "it is part of a value that speaks of it, and so is a key's that has no end. vLLM always ends "
+        "the value, or the call, at the former.",
         "A parameter or a call without a closing tag ends where the next begins; vLLM leaves it "
         "out, or takes the rest as part of it.",
     ),
