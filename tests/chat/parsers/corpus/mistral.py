@@ -89,6 +89,22 @@ JSON_CALLS = Corpus(
             calls=(("get_time", {}),),
         ),
         Transcript(
+            "the marker twice, with space between",
+            '[TOOL_CALLS] [TOOL_CALLS]\n[{"name": "get_time", "arguments": {}}]',
+            calls=(("get_time", {}),),
+        ),
+        Transcript(
+            "the marker twice before an object",
+            '[TOOL_CALLS] [TOOL_CALLS] {"name": "get_time", "arguments": {}}',
+            calls=(("get_time", {}),),
+        ),
+        Transcript(
+            "space after the marker where no call follows",
+            "Well.[TOOL_CALLS] [TOOL_CALLS]\n I cannot.",
+            content="Well.[TOOL_CALLS]\n I cannot.",
+            differs="vLLM drops the marker",
+        ),
+        Transcript(
             "no calls",
             "[TOOL_CALLS][] Well.",
             content="[TOOL_CALLS][] Well.",

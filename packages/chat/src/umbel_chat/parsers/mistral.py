@@ -1,6 +1,7 @@
 """Tool calls and reasoning as Mistral's models write them, of all versions of their tokenizer."""
 
 import re
+from functools import partial
 
 from umbel_chat.parsers.formats import ReasoningFormat, Schemas, ToolFormat
 from umbel_chat.parsers.json_calls import JsonCall, json_calls
@@ -14,53 +15,61 @@ WORD_END = re.compile(r"[\s\[\]{}\"]")
 
 def read_mistral(source: Source, sink: Sink, tools: Schemas) -> Steps[None]:
     """Read an answer with calls after `[TOOL_CALLS]`: a JSON array, or a name and arguments."""
-
-    def read(part: Source) -> Steps[bool]:
-        return (yield from _read_calls(part, sink))
-
     found = yield from source.until((TOOL_CALLS,), sink.content)
     while found is not None:
-        while (yield from source.take(TOOL_CALLS)):
-            pass
+        opening = yield from _read_opening(source)
+        read = partial(_read_calls, sink=sink, opening=opening)
         is_open, found = yield from within(source, (TOOL_CALLS,), read)
         if is_open and found is not None:
             sink.end_call()
 
 
-def _read_calls(part: Source, sink: Sink) -> Steps[bool]:
-    """Read what follows a marker, up to the next; says whether it ended in a call."""
+def _read_opening(source: Source) -> Steps[str]:
+    """Read past space, and past more markers: models repeat them; gives the last and its space."""
+    while True:
+        source.keep()
+        yield from source.space()
+        space = source.kept()
+        if not (yield from source.take(TOOL_CALLS)):
+            return TOOL_CALLS + space
+
+
+def _read_calls(part: Source, sink: Sink, opening: str) -> Steps[bool]:
+    """Read what follows a marker, up to the next; says whether it ended in a call.
+
+    What is no call is content, and so is `opening`, the marker and what stood after it.
+    """
     part.keep()
-    yield from part.space()
     first = yield from part.peek()
     if first == "[":
         part.advance()
-        is_open = yield from json_calls(part, sink, TOOL_CALLS + part.kept())
+        is_open = yield from json_calls(part, sink, opening + part.kept())
     elif first == "{":
-        is_open = yield from _read_object(part, sink)
+        is_open = yield from _read_object(part, sink, opening)
     else:
-        is_open = yield from _read_named(part, sink)
+        is_open = yield from _read_named(part, sink, opening)
     yield from part.rest(sink.content)
     return is_open
 
 
-def _read_object(part: Source, sink: Sink) -> Steps[bool]:
+def _read_object(part: Source, sink: Sink, opening: str) -> Steps[bool]:
     call = JsonCall(sink)
     yield from call.read(part)
     text = part.kept()
     if not call.is_started:
-        sink.content(TOOL_CALLS + text)
+        sink.content(opening + text)
         return False
     return (yield from _end_unless_cut(part, sink, call.is_complete))
 
 
-def _read_named(part: Source, sink: Sink) -> Steps[bool]:
+def _read_named(part: Source, sink: Sink, opening: str) -> Steps[bool]:
     """Read a call whose name comes first, in no JSON."""
     name, _ = yield from collect(lambda emit: part.up_to(WORD_END, emit))
     call_id = ""
     yield from part.space()
     separator = yield from part.take(CALL_ID, ARGS)
     if not separator and (yield from part.peek()) != "{":
-        sink.content(TOOL_CALLS + part.kept())
+        sink.content(opening + part.kept())
         return False
     part.kept()
     if separator == CALL_ID:
