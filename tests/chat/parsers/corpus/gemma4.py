@@ -279,6 +279,12 @@ REASONING = Corpus(
             reasoning="thoughtful people say hello",
             content="Hello!",
         ),
+        Transcript("cut off after the label", f"{CHANNEL}thought"),
+        Transcript(
+            "cut off in the label",
+            f"{CHANNEL}tho",
+            differs="vLLM gives it as reasoning when it does not stream",
+        ),
         Transcript(
             "the prompt begins the reasoning",
             f"They greet me.\n{CHANNEL_END}Hello!",

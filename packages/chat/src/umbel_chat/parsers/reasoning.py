@@ -4,7 +4,7 @@ from typing import Literal, TypeAlias
 
 from umbel_chat.parsers.formats import ReasoningFormat
 from umbel_chat.parsers.sink import Sink
-from umbel_chat.parsers.source import Source, Steps
+from umbel_chat.parsers.source import Source, Steps, ignore
 
 PromptState: TypeAlias = Literal["open", "closed", "unsaid", "off"]
 """What the prompt says: reasoning has begun, or has ended, or nothing of it, or is not wanted."""
@@ -38,8 +38,11 @@ def read_reasoning(
         sink.begin_reasoning()
     else:
         sink.reasoning(source.kept())
-    if reasoning.label:
-        yield from source.take(reasoning.label)
+    if reasoning.label and not (yield from source.take(reasoning.label)):
+        rest = source.unread
+        if source.ended and reasoning.label.startswith(rest):
+            # A label that is cut off is no reasoning either.
+            source.read(len(rest), ignore)
     ends = (*reasoning.ends, *call_starts) if reasoning.interrupts else reasoning.ends
     found = yield from source.before(ends, sink.reasoning)
     if found is not None:
