@@ -110,6 +110,11 @@ CALLS = (
         calls=(("search", {"query": 'one "two"\n', "tags": [""]}),),
     ),
     Transcript(
+        "strings with a letter before them",
+        "[search(query=f'one', anything=[r'\\b\\'', u\"two\", F''])]",
+        calls=(("search", {"query": "one", "anything": ["\\b\\'", "two", ""]}),),
+    ),
+    Transcript(
         "numbers that begin with a zero or a point",
         "[search(query='x', anything=[07, .5, 5., 00])]",
         calls=(("search", {"query": "x", "anything": [7, 0.5, 5.0, 0]}),),

@@ -27,10 +27,11 @@ OCTAL_DIGITS = "01234567"
 HEXADECIMAL_DIGITS = "0123456789abcdefABCDEF"
 
 
-def python_string(source: Source, emit: Emit) -> Steps[bool]:
+def python_string(source: Source, emit: Emit, is_raw: bool = False) -> Steps[bool]:
     """Read a string; says whether it is complete.
 
-    It may go over several lines whatever its quotes: models write it so.
+    It may go over several lines whatever its quotes: models write it so.  In a raw string a
+    backslash stands for itself.
     """
     quote = yield from source.take('"""', "'''", '"', "'")
     emit('"')
@@ -40,7 +41,7 @@ def python_string(source: Source, emit: Emit) -> Steps[bool]:
         if character == "":
             return False
         if character == "\\":
-            if escaped := (yield from _escape(source)):
+            if escaped := (yield from _escape(source, is_raw)):
                 emit(escaped)
         elif (yield from source.take(quote)):
             emit('"')
@@ -54,13 +55,15 @@ def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)[1:-1]
 
 
-def _escape(source: Source) -> Steps[str]:
+def _escape(source: Source, is_raw: bool) -> Steps[str]:
     """Read past an escape and give the JSON for it; what is none stands for itself."""
     source.advance()
     character = yield from source.peek()
     if character == "":
         return ""
     source.advance()
+    if is_raw:
+        return _quoted("\\" + character)
     if character in ESCAPES:
         return ESCAPES[character]
     if character in OCTAL_DIGITS:

@@ -21,6 +21,7 @@ CONSTANTS = MappingProxyType(
         "null": "null",
     }
 )
+STRING_PREFIXES = frozenset({"r", "u", "f", "fr", "rf"})
 CLOSINGS = MappingProxyType({"[": "]", "(": ")", "{": "}"})
 
 DEEPEST = 64
@@ -30,7 +31,7 @@ DEEPEST = 64
 def python_value(source: Source, emit: Emit, depth: int = DEEPEST) -> Steps[bool]:
     """Read a literal; says whether it is complete.
 
-    A word that is no literal comes through as it is.  Tuples and sets are arrays in JSON, and keys
+    A word that is no literal comes through as it is, and so do the braces of an f-string.  Tuples and sets are arrays in JSON, and keys
     are strings.
     """
     yield from source.space()
@@ -40,6 +41,8 @@ def python_value(source: Source, emit: Emit, depth: int = DEEPEST) -> Steps[bool
     if first in CLOSINGS:
         return depth > 0 and (yield from _collection(source, emit, first, depth - 1))
     word, _ = yield from collect(lambda part: source.up_to(WORD_END, part))
+    if word.lower() in STRING_PREFIXES and (yield from source.peek()) in ("'", '"'):
+        return (yield from python_string(source, emit, is_raw="r" in word.lower()))
     if word:
         emit(_scalar(word))
     return word != ""
