@@ -31,8 +31,8 @@ DEEPEST = 64
 def python_value(source: Source, emit: Emit, depth: int = DEEPEST) -> Steps[bool]:
     """Read a literal; says whether it is complete.
 
-    A word that is no literal comes through as it is, and so do the braces of an f-string.  Tuples and sets are arrays in JSON, and keys
-    are strings.
+    A word that is no literal comes through as it is, and so do the braces of an f-string.  Tuples
+    and sets are arrays in JSON, and keys are strings.
     """
     yield from source.space()
     first = yield from source.peek()
