@@ -50,7 +50,6 @@ class AnswerProcessor:
 
     __slots__ = (
         "_calls",
-        "_feed",
         "_has_arguments",
         "_is_shown",
         "_on_end",
@@ -66,7 +65,6 @@ class AnswerProcessor:
         on_end: Callable[[bool], None] | None = None,
     ) -> None:
         self._parser = parser
-        self._feed = parser.feed
         self._rules = rules
         self._on_end = on_end
         self._calls = 0
@@ -83,7 +81,7 @@ class AnswerProcessor:
 
     def feed(self, text: str, token_ids: Sequence[int]) -> list[OutputEvent]:
         """Parse what is new; gives what is shown of it."""
-        events = self._feed(text, token_ids)
+        events = self._parser.feed(text, token_ids)
         self.reasoning_tokens = self._parser.reasoning_tokens
         # Most tokens bring nothing that changes anything.
         if not events:

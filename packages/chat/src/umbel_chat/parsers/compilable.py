@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import TypeAlias, TypeGuard
 
 from umbel_chat.parsers.schema_types import target_of
 from umbel_text.grammars.errors import UnservableError
@@ -63,21 +63,16 @@ def _are_values(value: object) -> bool:
     return isinstance(value, list) and bool(value)
 
 
-def _is_number(value: object) -> bool:
+def _is_number(value: object) -> TypeGuard[int | float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _is_positive(value: object) -> bool:
-    return isinstance(value, (int, float)) and _is_number(value) and value > 0
+    return _is_number(value) and value > 0
 
 
 def _is_whole(value: object) -> bool:
-    return (
-        isinstance(value, (int, float))
-        and _is_number(value)
-        and abs(value) <= LARGEST_NUMBER
-        and value == int(value)
-    )
+    return _is_number(value) and abs(value) <= LARGEST_NUMBER and value == int(value)
 
 
 def _is_count(value: object) -> bool:

@@ -4,14 +4,11 @@ import re
 from types import MappingProxyType
 
 from umbel_chat.parsers.json_text import decode_string
-from umbel_chat.parsers.source import Emit, Source, Steps
+from umbel_chat.parsers.source import LONGEST_WAIT, Emit, Source, Steps
 
 QUOTE = '<|"|>'
 
 QUOTATION_MARKS = MappingProxyType({mark: re.compile(mark) for mark in "\"'"})
-
-LONGEST_LOOK = 4096
-"""Characters that are waited for to see what comes next."""
 
 KEY = re.compile(r"\s*[\w.\-]+\s*[:=]")
 KEY_PART = re.compile(r"\s*(?:[\w.\-]+\s*)?")
@@ -51,7 +48,7 @@ def read_quoted(source: Source, closers: str) -> Steps[str]:
 def goes_on(source: Source) -> Steps[bool]:
     """Tell whether a comma that comes next is part of a string that has no mark but the last."""
     while True:
-        unread = source.look(LONGEST_LOOK)
+        unread = source.look(LONGEST_WAIT)
         if REST.match(unread):
             return True
         if source.ended or not _may_be(REST_PART, unread):
@@ -62,7 +59,7 @@ def goes_on(source: Source) -> Steps[bool]:
 def _ends(source: Source, closers: str) -> Steps[bool]:
     """Tell whether a string ends here, by what comes next."""
     while True:
-        unread = source.look(LONGEST_LOOK)
+        unread = source.look(LONGEST_WAIT)
         if unread.lstrip().startswith(tuple(closers)) or KEY.match(unread):
             return True
         may_be_key = _may_be(KEY_PART, unread)
@@ -72,4 +69,4 @@ def _ends(source: Source, closers: str) -> Steps[bool]:
 
 
 def _may_be(pattern: re.Pattern[str], text: str) -> bool:
-    return len(text) < LONGEST_LOOK and pattern.fullmatch(text) is not None
+    return len(text) < LONGEST_WAIT and pattern.fullmatch(text) is not None

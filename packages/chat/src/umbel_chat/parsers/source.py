@@ -209,7 +209,6 @@ class Source:
         if (part := self._part) is not None:
             part.leave()
             self._text, self._at = part.unread + self.unread, 0
-            self._base = part._base + part._at
             self._part = None
 
     @property
