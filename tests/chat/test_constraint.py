@@ -1,10 +1,14 @@
 """What answers are held to so that they call tools."""
 
 import json
+import string
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from umbel_chat import InvalidChatError, NamedTool, Tool
+from umbel_chat.call_names import check_names
 from umbel_chat.constraint import tool_constraint
 from umbel_chat.parsers.registry import TOOL_FORMATS
 from umbel_engine import StructuredOutputs
@@ -121,6 +125,15 @@ def test_a_name_that_could_not_be_read_is_refused_where_calls_must_be(form, name
         constraint(tools, TOOL_FORMATS[form], "auto")
     for name in ("a.b-c_9", "wetter_für_東京_🎉"):
         assert constraint([tool(name)], TOOL_FORMATS[form]) is not None
+
+
+NAME = st.text(string.ascii_letters + string.digits + "_-.", min_size=1, max_size=12)
+
+
+@pytest.mark.parametrize("form", TOOL_FORMATS)
+@given(name=NAME)
+def test_names_of_which_the_refusal_says_so_can_be_written_in_every_format(form, name):
+    check_names(TOOL_FORMATS[form], [tool(name)])
 
 
 @pytest.mark.parametrize(
